@@ -79,48 +79,6 @@ type key struct {
 	epoch    uint64
 }
 
-// account is what the log says about a key.
-type account struct {
-	first           uint64 // index of its first record
-	last            time.Time
-	started, ended  bool
-	manager, kernel side
-	kept            map[Span]int
-	closed          []Span // by the kernel, when the function was closed
-	closedSums      Sum    // without those
-	mismatches      uint64
-	faults          uint64
-}
-
-// side is what one source says.
-type side struct {
-	maps, unmaps       map[Span]entry // without the sums
-	mapSums, unmapSums Sum            // without the spans
-}
-
-// entry is spans that are equal.
-type entry struct {
-	count int
-	last  time.Time
-}
-
-func add(to *map[Span]entry, s Span, at time.Time) {
-	if *to == nil {
-		*to = map[Span]entry{}
-	}
-	e := (*to)[s]
-	(*to)[s] = entry{e.count + 1, at}
-}
-
-func total(spans map[Span]entry, sum Sum) Sum {
-	for s, e := range spans {
-		for range e.count {
-			sum.Add(s)
-		}
-	}
-	return sum
-}
-
 // source is what the log says of the second source of a function.
 type source struct{ reason string }
 
@@ -181,15 +139,6 @@ func (r *reader) findPartial(cut []string) {
 
 func (k key) before(other key) bool {
 	return k.run < other.run || k.run == other.run && k.epoch < other.epoch
-}
-
-// mapped reports whether a source says anything.
-func (a *account) mapped() bool {
-	return a.manager.any() || a.kernel.any() || len(a.kept) > 0 || len(a.closed) > 0
-}
-
-func (s *side) any() bool {
-	return len(s.maps)+len(s.unmaps) > 0 || s.mapSums.Count+s.unmapSums.Count > 0
 }
 
 // take reads one record of the manager.
@@ -258,60 +207,6 @@ func reasonOf(d detail) string {
 		return "the log does not say whether it was watched"
 	}
 	return cmp.Or(d.fields["reason"], d.fields["state"])
-}
-
-func (a *account) take(rec *ddf.AuditRecord, d detail) error {
-	switch rec.Kind {
-	case "driver.start":
-		a.started = true
-	case "driver.end":
-		a.ended = true
-	case KindMismatch:
-		a.mismatches++
-	case KindFault:
-		a.faults++
-	case KindFaults:
-		n, err := d.number("faults")
-		a.faults += n
-		return err
-	case KindMap, KindUnmap, KindUndone, KindKept:
-		s, err := d.span()
-		if err != nil {
-			return err
-		}
-		switch rec.Kind {
-		case KindMap:
-			add(&a.manager.maps, s, rec.Time)
-		case KindUnmap:
-			add(&a.manager.unmaps, s, rec.Time)
-		case KindUndone:
-			add(&a.manager.maps, s, rec.Time)
-			add(&a.manager.unmaps, s, rec.Time)
-		case KindKept:
-			a.kept[s]++
-		}
-	case KindSummary:
-		maps, unmaps, err := d.totals()
-		if err != nil {
-			return err
-		}
-		a.manager.mapSums, a.manager.unmapSums = a.manager.mapSums.Plus(maps), a.manager.unmapSums.Plus(unmaps)
-	case KindKernel:
-		k, err := parseKernel(d)
-		if err != nil {
-			return err
-		}
-		for _, s := range k.Map {
-			add(&a.kernel.maps, s, rec.Time)
-		}
-		for _, s := range k.Unmap {
-			add(&a.kernel.unmaps, s, rec.Time)
-		}
-		a.closed, a.closedSums = append(a.closed, k.Close...), a.closedSums.Plus(k.Closes)
-		a.kernel.mapSums, a.kernel.unmapSums = a.kernel.mapSums.Plus(k.Maps), a.kernel.unmapSums.Plus(k.Unmaps)
-	}
-
-	return nil
 }
 
 // judge makes the rows. whole says that the log begins at its first record.
@@ -409,86 +304,4 @@ func (r *reader) row(k key, a *account, src source, whole bool) Row {
 	}
 
 	return row
-}
-
-// releaseKept passes over unmaps of kept memory: the manager tried, and relies on
-// nothing that came of it.
-func (a *account) releaseKept() {
-	for s := range a.kept {
-		if e, ok := a.kernel.unmaps[s]; ok && e.count > a.manager.unmaps[s].count {
-			e.count--
-			a.kernel.unmaps[s] = e
-		}
-	}
-}
-
-// comparison is of one row.
-type comparison struct {
-	report *Report
-	row    *Row
-	where  string
-	grace  time.Time // what is later than this may be pending; zero: nothing may
-	last   time.Time // of the row's records
-}
-
-func (c *comparison) compare(what string, manager, kernel map[Span]entry, managerSums, kernelSums Sum) {
-	all, seen := total(manager, managerSums), total(kernel, kernelSums)
-	if all == seen {
-		c.row.Matched += all.Count
-		return
-	}
-
-	summed := managerSums != (Sum{}) || kernelSums != (Sum{})
-	if !summed {
-		c.each(what, "missing: the manager did it, the kernel did not", manager, kernel, &c.row.Missing)
-		c.each(what, "unexpected: the kernel did it, the manager did not", kernel, manager, &c.row.Unexpected)
-		return
-	}
-
-	// Sums do not say which.
-	both := min(all.Count, seen.Count)
-	missing, unexpected := all.Count-both, seen.Count-both
-	if missing+unexpected == 0 {
-		missing, unexpected = 1, 1 // at least
-		both--
-	}
-
-	c.row.Matched += both
-	if !c.grace.IsZero() && c.last.After(c.grace) {
-		c.row.Pending += missing + unexpected
-		return
-	}
-
-	c.row.Missing += missing
-	c.row.Unexpected += unexpected
-	c.report.differ("%s: %ss differ: %d of %d bytes (sum %s) by the manager, %d of %d bytes (sum %s) by the kernel",
-		c.where, what, all.Count, all.Bytes, all.Hash(), seen.Count, seen.Bytes, seen.Hash())
-}
-
-// each spells out what of one side the other does not have.
-func (c *comparison) each(what, problem string, of, other map[Span]entry, to *uint64) {
-	spans := make([]Span, 0, len(of))
-	for s := range of {
-		spans = append(spans, s)
-	}
-
-	slices.SortFunc(spans, func(a, b Span) int { return cmp.Or(cmp.Compare(a.IOVA, b.IOVA), cmp.Compare(a.Bytes, b.Bytes)) })
-	for _, s := range spans {
-		e := of[s]
-		more := e.count - other[s].count
-		if to == &c.row.Missing {
-			c.row.Matched += uint64(min(e.count, other[s].count))
-		}
-		if more <= 0 {
-			continue
-		}
-		if !c.grace.IsZero() && e.last.After(c.grace) {
-			c.row.Pending += uint64(more)
-			continue
-		}
-		*to += uint64(more)
-		for range more {
-			c.report.differ("%s: %s %v is %s", c.where, what, s, problem)
-		}
-	}
 }

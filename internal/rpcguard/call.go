@@ -10,9 +10,6 @@ import (
 	"capgpu/gpuerr"
 )
 
-// maxPathFields bounds the path of a promised answer; our results are flat.
-const maxPathFields = 8
-
 // call is a call that has not returned.
 type call struct {
 	v      *vat
@@ -37,13 +34,6 @@ type call struct {
 	ret     rpccp.Return
 	payload rpccp.Payload
 	err     error
-}
-
-// target is what a call is for, or what an argument is.
-type target struct {
-	isPromise bool
-	id        uint32
-	path      []uint16
 }
 
 func (v *vat) handleCall(root rpccp.Message, messageBytes int64) error {
@@ -92,44 +82,6 @@ func (v *vat) handleCall(root rpccp.Message, messageBytes int64) error {
 	v.mu.Lock()
 	defer v.unlock()
 	return v.enterLocked(c, tgt, table)
-}
-
-func parseTarget(t rpccp.MessageTarget) (target, error) {
-	switch t.Which() {
-	case rpccp.MessageTarget_Which_importedCap:
-		return target{id: t.ImportedCap()}, nil
-	case rpccp.MessageTarget_Which_promisedAnswer:
-		pa, err := t.PromisedAnswer()
-		if err != nil {
-			return target{}, protocolError("promised answer: %v", err)
-		}
-		return parsePromise(pa)
-	default:
-		return target{}, protocolError("call: target kind %d is not served", t.Which())
-	}
-}
-
-func parsePromise(pa rpccp.PromisedAnswer) (target, error) {
-	ops, err := pa.Transform()
-	if err != nil {
-		return target{}, protocolError("promised answer: %v", err)
-	}
-	if ops.Len() > maxPathFields {
-		return target{}, protocolError("promised answer: a path of %d steps; at most %d", ops.Len(), maxPathFields)
-	}
-
-	t := target{isPromise: true, id: pa.QuestionId()}
-	for i := range ops.Len() {
-		switch op := ops.At(i); op.Which() {
-		case rpccp.PromisedAnswer_Op_Which_noop:
-		case rpccp.PromisedAnswer_Op_Which_getPointerField:
-			t.path = append(t.path, op.GetPointerField())
-		default:
-			return target{}, protocolError("promised answer: step kind %d is not served", op.Which())
-		}
-	}
-
-	return t, nil
 }
 
 // enterLocked checks a new call against the tables, enters it, and starts it if
@@ -190,30 +142,6 @@ func (v *vat) enterLocked(c *call, tgt target, table rpccp.CapDescriptor_List) e
 	v.enqueueLocked(c, on)
 	v.pumpLocked(on)
 	return nil
-}
-
-// resolveLocked finds a target. All nil: a promise that has not returned.
-//
-// +checklocks:v.mu
-func (v *vat) resolveLocked(t target) (*export, *exc.Exception, error) {
-	if !t.isPromise {
-		e := v.exports[t.id]
-		if e == nil {
-			return nil, nil, protocolError("capability %d is not held", t.id)
-		}
-		return e, nil, nil
-	}
-
-	q := v.questions[t.id]
-	if q == nil || q.finished {
-		return nil, nil, protocolError("question %d is not open", t.id)
-	}
-	if !q.returned {
-		return nil, nil, nil
-	}
-
-	e, failure := q.lookup(t.path)
-	return e, failure, nil
 }
 
 // checkArgumentLocked judges an entry of a call's capability table without
