@@ -97,7 +97,7 @@ func deaths(c *Case) {
 	after := c.settledDescriptors(before)
 	c.That(after == before, "the manager had %d descriptors, and has %d after %d deaths", before, after, kills)
 	c.normal(get[Session](c, "open a session")(conn.Open(c.Ctx, 0)))
-	c.Notef("%d kills, epoch %d; %d rounds of clients went well, %d were told of a loss; %d descriptors before and after", kills, epoch, good.Load(), bad.Load(), before)
+	c.Notef("%d kills, epoch %d; %d rounds of clients went well, %d received a loss; %d descriptors before and after", kills, epoch, good.Load(), bad.Load(), before)
 }
 
 // live is one round of a client's life.

@@ -61,6 +61,6 @@ func dependency(c *Case) {
 	// decision.
 	c.submit(q, Command{Op: Fill, Dst: a.Writes, Bytes: 4, Pattern: 7}, Command{Op: Copy, Dst: y, Src: a.Writes, Bytes: 4})
 	for _, x := range c.completed(q, 2) {
-		c.Ended("work from after the failure was told", x.Outcome, outcome.Success)
+		c.Ended("work from after the failure was reported", x.Outcome, outcome.Success)
 	}
 }

@@ -74,7 +74,7 @@ func pressure(c *Case) {
 		c.Fatalf("who reads nothing was ended by %v", err)
 	}
 
-	c.That(err != nil || answered+refused == n, "of %d questions %d were answered and %d refused, and the rest is not told of", n, answered, refused)
+	c.That(err != nil || answered+refused == n, "of %d questions %d were answered and %d refused, and the rest is not reported", n, answered, refused)
 	c.That(peak < MemoryCap, "for a client that reads nothing, a process took %d MiB", peak>>20)
 
 	// The ring: nobody takes completions.

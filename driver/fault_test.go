@@ -53,7 +53,7 @@ func conns(t *testing.T) (a, b *control.Conn) {
 
 // Sessions learn that the device is gone before the manager has its answer, so
 // before the manager kills the driver.
-func TestDeviceGoneIsToldFirst(t *testing.T) {
+func TestDeviceGoneIsReportedFirst(t *testing.T) {
 	d := newTestDriver(t)
 	handle := d.handler(func() {})
 	ours, theirs, err := shm.Socketpair()

@@ -161,7 +161,7 @@ func recoveries(t *testing.T, answer func(control.RecoveryRequest) error) (d *dr
 
 // The manager hears of the device's loss as a reset; the steps beyond are its own.
 // The driver ignores a refusal, and reports nothing that has not changed.
-func TestRecoveryIsTold(t *testing.T) {
+func TestRecoveryIsReported(t *testing.T) {
 	d, reported := recoveries(t, func(control.RecoveryRequest) error { return gpuerr.New(gpuerr.Busy, "not now") })
 	d.device.Gone("a test")
 	req := <-reported

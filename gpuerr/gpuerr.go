@@ -1,9 +1,9 @@
-// Package gpuerr is the closed set of errors that a client can meet.
+// Package gpuerr is the closed set of errors that a client can receive.
 //
 // An Error carries a stable Code, a sentence that says what to do, and for a
-// refusal what was asked and what was available. It crosses every wire
-// unchanged: the control socket carries code and operands, Cap'n Proto carries
-// them as the start of an exception's reason. docs/errors.md is this table.
+// refusal the asked and the available amount. It crosses every wire unchanged: the
+// control socket carries code and operands, Cap'n Proto carries them as the start
+// of an exception's reason. docs/errors.md is this table.
 //
 // Test with errors.Is against a Code: errors.Is(err, gpuerr.Quota).
 package gpuerr
@@ -19,7 +19,7 @@ type Class uint8
 const (
 	ClassFailed        Class = iota // the request is wrong, or the service has a bug
 	ClassOverloaded                 // too much right now: quota, queue full
-	ClassDisconnected               // what the request names no longer exists
+	ClassDisconnected               // the named object no longer exists
 	ClassUnimplemented              // this capability has no such method
 )
 
@@ -32,7 +32,7 @@ const (
 	Quota              // a ledger refused; Resource, Asked and Available are set
 	QueueFull          // no free entry; take completions first
 	Stale              // the handle's object was closed, or never was this session's
-	Revoked            // the session (or an ancestor) was closed by another than the caller
+	Revoked            // another than the caller closed the session or an ancestor
 	Closed             // closed by the caller itself
 	Disconnected       // the driver or the connection is gone; open the device again
 	DeviceLost         // the device itself is gone
@@ -82,7 +82,7 @@ var codes = [numCodes]codeInfo{
 	Version:       {"E_VERSION", ClassFailed},
 }
 
-// Valid reports whether c is a code of this table. Check codes read from a wire.
+// Valid reports whether c is a code of this table. Validate codes read from a wire.
 func (c Code) Valid() bool { return c > None && c < numCodes }
 
 // String is the stable name, "E_QUOTA".
@@ -119,7 +119,7 @@ type Error struct {
 	Resource  string // ledger class name; only with Quota
 	Asked     uint64 // only with Quota and LaunchLimit
 	Available uint64 // only with Quota and LaunchLimit
-	Msg       string // what was wrong and what to do; may be empty
+	Msg       string // the mistake and its remedy; may be empty
 }
 
 // New makes an Error with a formatted message.
@@ -162,7 +162,7 @@ func CodeOf(err error) Code {
 	return From(err).Code
 }
 
-// From returns err as an *Error, wrapping what has no code as Internal. The
+// From returns err as an *Error; an error without a code becomes Internal. The
 // message of a foreign error is kept: callers at a trust boundary that must not
 // reveal it build their own.
 func From(err error) *Error {

@@ -2,14 +2,14 @@ package outcome
 
 import "fmt"
 
-// RecoveryStep is how far the service has gone to get a device back from work that
-// does not end: the smallest step first. The numbers are those of RecoveryStep in
+// RecoveryStep is a step by which the service gets a device back from work that
+// does not end; the smallest comes first. The numbers are those of RecoveryStep in
 // schema/capos.capnp and travel unchanged in control messages.
 //
 //	none ─► cancelling ─► queueReset ─► functionReset ─► respawn ─► wedged
 //
-// A step that does what it is for ends the incident. queueReset is left out where the
-// backend cannot end the work of one session alone.
+// A step that succeeds ends the incident. queueReset is left out where the backend
+// cannot end the work of one session alone.
 type RecoveryStep uint8
 
 const (

@@ -20,8 +20,8 @@ import (
 // patience is how long an attacker waits for an answer that need not come.
 const patience = 300 * time.Millisecond
 
-// heard reads until the other side closes, and counts that as the answer.
-func (a *attacker) heard(fd int) {
+// awaitClose reads until the other side closes, and counts that as the answer.
+func (a *attacker) awaitClose(fd int) {
 	tv := unix.NsecToTimeval(int64(patience))
 	_ = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv)
 	answered := false
@@ -94,7 +94,7 @@ func (a *attacker) send(path string, kind int, b []byte) error {
 	if kind == unix.SOCK_STREAM {
 		_ = unix.Shutdown(fd, unix.SHUT_WR)
 	}
-	a.heard(fd)
+	a.awaitClose(fd)
 	return nil
 }
 
@@ -129,7 +129,7 @@ func halfOpen(ctx context.Context, a *attacker) error {
 	}
 
 	if len(fds) > 0 { // the last answer tells how many were too many
-		a.heard(fds[len(fds)-1])
+		a.awaitClose(fds[len(fds)-1])
 	}
 
 	return nil
@@ -170,7 +170,7 @@ func descriptors(ctx context.Context, a *attacker) error {
 		if err != nil {
 			a.answered(err)
 		}
-		a.heard(fd)
+		a.awaitClose(fd)
 		_ = unix.Close(fd)
 	}
 

@@ -30,7 +30,7 @@ func TestPage(t *testing.T) {
 	t.Run("stops", func(t *testing.T) { pageStops(t, b) })
 	t.Run("shows the session", func(t *testing.T) { pageShowsSession(t, b) })
 	t.Run("text is text", func(t *testing.T) { pageTextIsText(t, b) })
-	t.Run("tells the truth", func(t *testing.T) { pageTellsTheTruth(t, b) })
+	t.Run("tells the truth", func(t *testing.T) { pageShowsTheTruth(t, b) })
 	t.Run("of others", func(t *testing.T) { pageOfOthers(t, b) })
 	t.Run("asks for a token", func(t *testing.T) { pageAsksForToken(t, b) })
 	t.Run("on a phone", func(t *testing.T) { pageOnPhone(t, b) })
@@ -186,7 +186,7 @@ func pageTextIsText(t *testing.T, b *browser) {
 	require.True(t, p.is(`document.title.includes('backwards')`))
 }
 
-func pageTellsTheTruth(t *testing.T, b *browser) {
+func pageShowsTheTruth(t *testing.T, b *browser) {
 	m := lmtest.New()
 	m.FailAfter, m.Failure = 3, gpuerr.New(gpuerr.DeviceLost, "the driver was killed")
 	p := b.open(t, startServer(t, m, ""), "503", "429")

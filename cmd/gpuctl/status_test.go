@@ -197,7 +197,7 @@ func TestMetrics(t *testing.T) {
 
 // A refused status is reported, besides the other metrics; that of a device that
 // was lost just then is no error.
-func TestMetricsOfWhoDoesNotTell(t *testing.T) {
+func TestMetricsOfRefusedStatus(t *testing.T) {
 	i := gpuctl(context.Background(), nil, false, "--socket", serveDevices(t, 1, readyAndLost), "metrics")
 	require.Zero(t, i.exit, i.err.String())
 	i = gpuctl(context.Background(), nil, false, "--socket", serveDevices(t, 1, readyAndBroken), "metrics")
@@ -207,7 +207,7 @@ func TestMetricsOfWhoDoesNotTell(t *testing.T) {
 	require.Contains(t, i.out.String(), `capgpu_device_incidents_total{device="edu0"} 3`+"\n")
 	require.NotContains(t, i.out.String(), `capgpu_device_incidents_total{device="edu1"}`)
 	i = gpuctl(context.Background(), nil, false, "--socket", serveDevices(t, 1, readyAndBusy), "metrics")
-	require.NotZero(t, i.exit, "it is there, and does not tell")
+	require.NotZero(t, i.exit, "it exists and refuses its status")
 	require.Contains(t, i.err.String(), "the counters of edu1: status: it was given up")
 	require.NotContains(t, i.out.String(), `capgpu_device_incidents_total{device="edu1"}`)
 }

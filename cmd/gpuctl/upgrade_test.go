@@ -14,7 +14,7 @@ import (
 
 // A caller that may not be the operator, or that finds no device-manager, gets that
 // error and not one of a driver.
-func TestOperatorHearsWhyNobodyAnswers(t *testing.T) {
+func TestOperatorWithoutManager(t *testing.T) {
 	dir := t.TempDir()
 	run := func(args ...string) *invocation {
 		return gpuctl(context.Background(), nil, false, append([]string{"--socket", filepath.Join(dir, "default.sock")}, args...)...)
@@ -32,7 +32,7 @@ func TestOperatorHearsWhyNobodyAnswers(t *testing.T) {
 	require.Contains(t, i.err.String(), "is not the admin socket")
 }
 
-func TestSuspendedDeviceSaysWhoEndsIt(t *testing.T) {
+func TestSuspendedDeviceNamesItsEnd(t *testing.T) {
 	a := &app{command: "gpuctl run"}
 	busy := gpuerr.New(gpuerr.Busy, "device mock0 is suspended by its operator; open it again when it is resumed")
 	r := a.reportOf(context.Background(), refusal(client.DeviceInfo{Name: "mock0", Suspended: true}, busy))

@@ -62,7 +62,7 @@ func TestLoadProgramTakesNoDescriptor(t *testing.T) {
 
 // A device that loads no programs takes nothing, and the client notices only the
 // refusal.
-func TestLoadProgramWhereNothingLoads(t *testing.T) {
+func TestLoadProgramUnimplemented(t *testing.T) {
 	for name, o := range map[string]sessiontest.Options{
 		"no verifier": {Config: func(c *gpu.Config) { c.Backend = loadsNone{c.Backend} }},
 		"no right":    {Attach: func(a *gpu.Attach) { a.Facet = gpu.FacetProgram }},

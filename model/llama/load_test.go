@@ -42,7 +42,7 @@ func restrict(t testing.TB, s *client.Session, p client.Policy) *client.Session 
 }
 
 // A model takes exactly what Plan returns, and gives all of it back.
-func TestLoadTakesWhatPlanSays(t *testing.T) {
+func TestLoadMatchesPlan(t *testing.T) {
 	for _, types := range [][]model.Type{{model.F32}, {model.I8}, {model.Q8_0, model.F16, model.F32}} {
 		f := seeded(4, shape(), false, types...)
 		s := open(t, mock.Options{})

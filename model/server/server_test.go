@@ -239,7 +239,7 @@ func TestManyUnpulled(t *testing.T) {
 }
 
 // A request alone runs decode ahead, and stops that when another comes.
-func TestAhead(t *testing.T) {
+func TestRunAhead(t *testing.T) {
 	inBubble(t, testSize, Options{}, func(r *rig) {
 		q := greedy("alone", 80)
 		s := r.generate(q)

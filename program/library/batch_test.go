@@ -238,7 +238,7 @@ func TestRopePairings(t *testing.T) {
 
 // Launches one after the other, without a check between them, leave their tokens in
 // the history, which wraps around.
-func TestNextTokensAhead(t *testing.T) {
+func TestNextTokensRunAhead(t *testing.T) {
 	const vocab, batch, keep, steps = 300, 3, 4, 11
 	r := rand.New(rand.NewPCG(31, 32))
 	l := newLaunches(t)

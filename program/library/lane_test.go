@@ -165,7 +165,7 @@ func TestKernelsTrap(t *testing.T) {
 	}
 }
 
-func TestSpinEndsWhenTold(t *testing.T) {
+func TestSpinEndsOnStop(t *testing.T) {
 	k, err := lane.Compile(admit(t, "spin"), lane.Options{})
 	require.NoError(t, err)
 	var stop atomic.Uint32

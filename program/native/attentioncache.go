@@ -54,7 +54,7 @@ var attentionCacheBody = &Body{
 			return callNanos, assembly()
 		}
 		all := q.batch * q.heads
-		positions := ceilDiv(min(q.pages*q.page, mostSaid), 2)
+		positions := ceilDiv(min(q.pages*q.page, longestTimedRow), 2)
 		nanos, ok := attentionPace.nanos(6*all, all*positions*(4*q.dim+8))
 		read := 2 * q.batch * positions
 		return nanos + scattered(ceilDiv(read, q.page), read*q.width, uint64(len(q.k)+len(q.v))), ok
@@ -63,9 +63,8 @@ var attentionCacheBody = &Body{
 
 var attentionPace = pace{words: 20, exps: true}
 
-// mostSaid is the number of positions above which no time is reported for a row: it
-// is long.
-const mostSaid = 1 << 20
+// longestTimedRow caps the positions in the estimated time of a row.
+const longestTimedRow = 1 << 20
 
 // most is how many positions a row may attend to, as Grain counts them: those that
 // the table reaches, up to about a millisecond of work. A longer row is done like

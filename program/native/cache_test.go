@@ -176,8 +176,8 @@ func TestAttentionToPages(t *testing.T) {
 	})
 }
 
-// TestAttentionOfWhatIsNotThere: the program traps, so the body must refuse.
-func TestAttentionOfWhatIsNotThere(t *testing.T) {
+// TestAttentionOfAbsentRows: the program traps, so the body must refuse.
+func TestAttentionOfAbsentRows(t *testing.T) {
 	atLevel(t, func(t *testing.T) {
 		r := rand.New(rand.NewPCG(83, 84))
 		for _, spoil := range []func(p *paged){

@@ -8,10 +8,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestPagesAreSaid: the reported time for memory a page apart includes these pages,
+// TestTimesIncludePages: the reported time for memory a page apart includes these pages,
 // also if they must be faulted in first; memory that is together takes no longer
 // for it.
-func TestPagesAreSaid(t *testing.T) {
+func TestTimesIncludePages(t *testing.T) {
 	nanos := func(s grainShape) uint64 {
 		c, _ := s.call(t)
 		_, ok := bodies[s.kernel].Items(c)

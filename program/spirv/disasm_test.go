@@ -58,7 +58,7 @@ func tool(t *testing.T, input []byte, name string, args ...string) []byte {
 
 // An assembler numbers ids in the order of their appearance, so two equivalent
 // texts become the same bytes, whatever names they use.
-func TestDisassemblySaysWhatSpirvDisSays(t *testing.T) {
+func TestDisassemblyMatchesSpirvDis(t *testing.T) {
 	for name, data := range modules(t) {
 		t.Run(name, func(t *testing.T) {
 			ours := disassemble(t, data, nil)

@@ -7,7 +7,7 @@ import (
 )
 
 // The generated grammar meets the parser's assumptions.
-func TestGrammarIsAsTheParserThinks(t *testing.T) {
+func TestGrammarFitsTheParser(t *testing.T) {
 	list := func(operands []Operand) {
 		for i, o := range operands {
 			require.NotEmpty(t, o.Kind.info().name)

@@ -161,7 +161,7 @@ func TestLinesReachToTheEndOfTheBlock(t *testing.T) {
 }
 
 // Lines come from OpLine, or from NonSemantic.Shader.DebugInfo.100.
-func TestCompiledModulesTellLines(t *testing.T) {
+func TestCompiledModulesNameLines(t *testing.T) {
 	for _, name := range []string{"reduce", "debuginfo"} {
 		m, err := spirv.Parse(modules(t)[name])
 		require.NoError(t, err)

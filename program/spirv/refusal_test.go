@@ -217,7 +217,7 @@ func TestRefusals(t *testing.T) {
 	require.Len(t, spirv.Codes, len(tried))
 }
 
-func TestRefusalTellsTheLine(t *testing.T) {
+func TestRefusalNamesTheLine(t *testing.T) {
 	b := spirvtest.New()
 	file := b.File("/home/someone/src/reduce.comp")
 	b.Func(b.Void())

@@ -207,7 +207,7 @@ func (s *survivor) judge(session *client.Session, queue *client.Queue, j *additi
 			return err
 		}
 		s.update(func() { s.tally.wrong++ })
-		return errors.New("a sum is wrong that was told to be done")
+		return errors.New("the sum of a completed launch is wrong")
 	}
 
 	s.update(func() {

@@ -77,7 +77,7 @@ func (c *child) Write(p []byte) (int, error) {
 	return c.log.Write(p)
 }
 
-func (c *child) said() string {
+func (c *child) output() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.what + ": " + c.log.String()
@@ -120,7 +120,7 @@ func spawn(what, socket string, files ...*os.File) (*child, error) {
 
 	if err != nil {
 		_ = c.close()
-		return nil, fmt.Errorf("the peer %s: %w", c.said(), err)
+		return nil, fmt.Errorf("the peer %s: %w", c.output(), err)
 	}
 
 	return c, nil

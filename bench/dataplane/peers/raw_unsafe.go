@@ -154,7 +154,7 @@ func (r *Raw) enter(mode uint32) error {
 		wake(r.b.mode)
 		wake(r.b.ping)
 		if time.Since(start) > answerTimeout {
-			return fmt.Errorf("the answering process is silent: %v", r.child.said())
+			return fmt.Errorf("the answering process is silent: %v", r.child.output())
 		}
 	}
 	return nil
@@ -167,7 +167,7 @@ func (r *Raw) spinRound() error {
 	r.b.ping.Store(n)
 	for spins := uint64(0); r.b.pong.Load() != n; spins++ {
 		if spins > 1<<33 {
-			return fmt.Errorf("the answering process is silent: %v", r.child.said())
+			return fmt.Errorf("the answering process is silent: %v", r.child.output())
 		}
 	}
 	return nil
