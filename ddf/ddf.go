@@ -1,4 +1,4 @@
-// Package ddf is what a driver may hold: the grants of one PCI function.
+// Package ddf defines the grants of one PCI function to its driver.
 //
 // A driver gets these four kinds of capability from the device-manager and
 // nothing else: windows of memory BARs (DeviceMmio), bounded DMA memory of its
@@ -47,7 +47,7 @@ func (g GrantSet) DMALimit() uint64 {
 
 // DeviceInfo names the function.
 type DeviceInfo struct {
-	Index      uint32 // as listDevices tells it
+	Index      uint32 // as in listDevices
 	Name       string // "mock0"
 	PCIAddress string // "0000:00:01.0"; empty for the fake function
 	VendorID   uint16

@@ -11,8 +11,7 @@ import (
 // many as the bus carries, and would keep a CPU from its work.
 const StormLimit = 500_000
 
-// ErrStorm is what Wait answers of a vector that was masked because of a storm, until
-// Unmask.
+// ErrStorm is the error of Wait on a vector that was masked because of a storm, until Unmask.
 var ErrStorm = gpuerr.New(gpuerr.Busy, "more than %d interrupts came within a second, so that the vector was masked; quiet the device, then Unmask", StormLimit)
 
 // StormGauge counts the interrupts of one vector. The zero value is ready for use.

@@ -28,7 +28,7 @@ type Range struct{ Start, End IOVA }
 // Bytes is the length of the range.
 func (r Range) Bytes() uint64 { return uint64(r.End - r.Start) }
 
-// Access is what the device may do with a mapping.
+// Access is the right of the device to a mapping.
 type Access uint8
 
 const (
@@ -55,9 +55,9 @@ type Domain interface {
 	// (hostMemory), gpuerr.DeviceLost, gpuerr.Closed, or the kernel's. After an error nothing
 	// is mapped.
 	Map(iova IOVA, host []byte, access Access) error
-	// Unmap takes a mapping back, of the address and length that it was made with.
-	// When it returns nil, the device does not reach the memory any more. On an
-	// error the domain is lost: nothing can be said about what is mapped.
+	// Unmap takes a mapping back, of the address and length that it was made with. When it
+	// returns nil, the device does not reach the memory any more. After an error the domain
+	// is lost, and its mappings are unknown.
 	Unmap(iova IOVA, bytes uint64) error
 	// Lost is why the domain cannot be relied on any more, or nil. It stays lost.
 	Lost() error

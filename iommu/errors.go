@@ -39,7 +39,7 @@ func errNotMapped(iova IOVA, asked, was uint64) error {
 	return gpuerr.New(gpuerr.Internal, "unmap: asked to unmap %#x bytes at %#x, but %#x were unmapped", asked, iova, was)
 }
 
-// lostBy is what every later call of a lost domain answers.
+// lostBy returns the error of every later call of a lost domain.
 func lostBy(cause error) *gpuerr.Error {
 	return gpuerr.New(gpuerr.DeviceLost, "the IOMMU domain is lost, nothing can be said about what it maps: %v; close the function", cause)
 }

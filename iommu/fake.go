@@ -5,16 +5,16 @@ import (
 	"sync"
 )
 
-// Mapping is what a device reaches at an address.
+// Mapping is memory that a device reaches at an address.
 type Mapping struct {
 	IOVA   IOVA
 	Host   []byte
 	Access Access
 }
 
-// Fake is a Domain without an IOMMU: it refuses what the kernel would refuse,
-// and remembers what is mapped, so that a device in ordinary memory can reach
-// that and nothing else.
+// Fake is a Domain without an IOMMU: it refuses the requests that the kernel would refuse,
+// and remembers its mappings, so that a device in ordinary memory can reach these and nothing
+// else.
 type Fake struct {
 	ranges  []Range
 	entries uint64
@@ -58,7 +58,7 @@ func (f *Fake) Observe(o Observer) {
 	f.observer = o
 }
 
-// Mappings are what the device reaches, by address.
+// Mappings returns the device's mappings, by address.
 func (f *Fake) Mappings() []Mapping {
 	f.mu.Lock()
 	defer f.mu.Unlock()

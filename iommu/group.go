@@ -11,8 +11,8 @@ import (
 	"capgpu/gpuerr"
 )
 
-// member is one device of an IOMMU group: what the hardware cannot tell apart,
-// and so is granted as a whole.
+// member is one device of an IOMMU group: the hardware cannot tell the devices of a group
+// apart, so they are granted as a whole.
 type member struct {
 	address string // "0000:01:00.0"
 	driver  string // "vfio-pci"; empty: none

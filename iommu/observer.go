@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// OpKind says what a domain asked of the kernel.
+// OpKind is the kind of a domain's request to the kernel.
 type OpKind uint8
 
 const (
@@ -42,8 +42,8 @@ type Op struct {
 	// Seq counts the operations of one domain, from 1. OpMap and OpUnmap may run side
 	// by side.
 	Seq uint64
-	// TID is the thread, as this process's PID namespace numbers it. The goroutine is
-	// locked to it meanwhile.
+	// TID is the thread, as this process's PID namespace numbers it. The goroutine is locked
+	// to it during the operation.
 	TID   int
 	IOVA  IOVA   // only with OpMap and OpUnmap
 	Bytes uint64 // only with OpMap and OpUnmap
@@ -56,7 +56,7 @@ type Op struct {
 // must not block, nor call the domain.
 type Observer interface {
 	Began(op Op)
-	// Ended is always called after Began, also for what has failed.
+	// Ended is always called after Began, also for a failed operation.
 	Ended(op Op, err error)
 }
 

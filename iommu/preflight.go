@@ -26,7 +26,7 @@ type Want struct {
 type Finding struct {
 	What   string // "IOMMU", "vfio", "mappings", "locked memory", "IOMMU group 5"
 	Detail string // what there is
-	Err    error  // nil: it is good; else what is wrong, and what to do
+	Err    error  // nil: no problem; else the problem, and what to do
 }
 
 // Preflight looks at what OpenType1 and Map need, before anything is taken, and
@@ -47,7 +47,7 @@ func Preflight(options Options, want Want) []Finding {
 	return found
 }
 
-// Refused is what of the findings stands in the way, or nil.
+// Refused returns the findings that prevent the use, or nil.
 func Refused(findings []Finding) error {
 	var errs []error
 	for _, f := range findings {

@@ -3,8 +3,8 @@ package iommu
 const (
 	// PageBytes is the granule of addresses.
 	PageBytes = 4096
-	// HugeBytes is the larger page of most IOMMUs: what is at least as long starts at
-	// a multiple of it.
+	// HugeBytes is the larger page of most IOMMUs: ranges of at least that length start at a
+	// multiple of it.
 	HugeBytes = 2 << 20
 	// guardBytes stay unmapped behind each range, so that a device that runs over its
 	// end faults.
@@ -23,8 +23,8 @@ const (
 // A Space belongs to one function and outlives its drivers. It has no lock of
 // its own.
 type Space struct {
-	// root has every range that is not free, by address: what was taken, and the
-	// holes between what NewSpace was given.
+	// root has every range that is not free, by address: the taken ranges, and the holes
+	// between the ranges of NewSpace.
 	root *node
 	next IOVA // where the search for the next range starts
 	// spare nodes, by their next, are those that Give leaves to Take. They keep their
@@ -36,8 +36,8 @@ type Space struct {
 // maxSpares is how many nodes a Space keeps.
 const maxSpares = 64
 
-// Clip cuts ranges down to what a device reaches that has this many address
-// bits. 0 and 64 are all of them.
+// Clip cuts ranges down to the reach of a device with this many address bits. 0 and 64 are
+// all of them.
 func Clip(ranges []Range, bits int) []Range {
 	end := IOVA(1) << 63 // no IOMMU translates more than 57 bits
 	if bits > 0 && bits < 63 {
@@ -46,7 +46,7 @@ func Clip(ranges []Range, bits int) []Range {
 	return cut(ranges, 0, end)
 }
 
-// cut is what of ranges lies within [low, high), in whole pages.
+// cut returns the parts of ranges within [low, high), in whole pages.
 func cut(ranges []Range, low, high IOVA) []Range {
 	var kept []Range
 	for _, r := range ranges {
@@ -76,7 +76,7 @@ func NewSpace(ranges []Range) *Space {
 	s.root = last
 	var holeStart IOVA
 	for _, r := range usable {
-		if r.Start > holeStart { // else it goes on where the last one ended
+		if r.Start > holeStart { // else it continues where the last one ended
 			s.occupy(last, holeStart, r.Start, true)
 		}
 		holeStart = r.End
@@ -101,7 +101,7 @@ func (s *Space) occupy(n *node, start, end IOVA, hole bool) {
 	s.insertBefore(n, fresh)
 }
 
-// Take reserves bytes, rounded up to whole pages, and the guard behind them.
+// Take reserves bytes, rounded up to whole pages, and the guard after them.
 func (s *Space) Take(bytes uint64) (IOVA, bool) {
 	if bytes == 0 || bytes >= 1<<63 {
 		return 0, false
@@ -140,8 +140,8 @@ func (s *Space) Give(start IOVA) {
 	}
 }
 
-// Mapped reports whether all of [start, start+bytes) is in one range that is
-// taken, guard excluded: what the function's IOMMU would say.
+// Mapped reports whether all of [start, start+bytes) is in one taken range, guard excluded,
+// as the function's IOMMU would.
 func (s *Space) Mapped(start IOVA, bytes uint64) bool {
 	n := s.root.at(start)
 	return n != nil && !n.hole && start < n.end-guardBytes && bytes <= uint64(n.end-guardBytes-start)

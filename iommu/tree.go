@@ -39,7 +39,7 @@ func (n *node) refreshUp() {
 	}
 }
 
-// fit is how much of [start, end) lies behind its first multiple of align.
+// fit returns how much of [start, end) follows its first multiple of align.
 func fit(start, end, align IOVA) IOVA {
 	if aligned := (start + align - 1) &^ (align - 1); aligned < end {
 		return end - aligned
@@ -47,8 +47,8 @@ func fit(start, end, align IOVA) IOVA {
 	return 0
 }
 
-// first finds the lowest multiple of align, at or above from, with need free
-// bytes behind it, and the node behind that gap. align is one of the two pages.
+// first finds the lowest multiple of align, at or above from, with need free bytes after it,
+// and the node after that gap. align is one of the two pages.
 func (n *node) first(from, need, align IOVA) (IOVA, *node) {
 	if n == nil || n.pageFit < need || align == HugeBytes && n.hugeFit < need {
 		return 0, nil
@@ -96,8 +96,8 @@ func (s *Space) insertBefore(n, fresh *node) {
 	fresh.refreshUp() // n is among them, or was lifted over and is right
 }
 
-// lift swaps n with what is above it, which is right then; n and what is above both
-// may not be.
+// lift swaps n with its parent. The parent's values are right then; those of n and of its new
+// parent may not be.
 func (s *Space) lift(n *node) {
 	above := n.up
 	s.replace(above, n)
@@ -145,7 +145,7 @@ func (s *Space) remove(n *node) {
 		}
 	}
 
-	child, lowest := n.left, n.up // what is not right any more goes from here to the root
+	child, lowest := n.left, n.up // wrong values lie between here and the root
 	if n.right != nil {
 		child, lowest = n.right, n.next
 	}

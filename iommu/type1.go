@@ -56,7 +56,7 @@ type Type1 struct {
 
 	seq  atomic.Uint64
 	lost atomic.Pointer[gpuerr.Error]
-	// spare is what the last request was passed to the kernel in.
+	// spare is the buffer of the last request to the kernel.
 	spare atomic.Pointer[requests]
 
 	// mu is held for reading by every call into the kernel and for writing by Close,
@@ -72,7 +72,7 @@ type Type1 struct {
 
 var _ Domain = (*Type1)(nil)
 
-// requests are what a call passes to the kernel.
+// requests are the arguments of a call to the kernel.
 type requests struct {
 	dmaMap vfio.DMAMap
 	unmap  vfio.DMAUnmap
@@ -112,8 +112,8 @@ func (t *Type1) Device(address string) (fd int, err error) {
 func (t *Type1) Ranges() []Range   { return slices.Clone(t.ranges) }
 func (t *Type1) PageBytes() uint64 { return t.pageBytes }
 
-// Entries is what the kernel allowed when the domain was opened: 65,535 unless
-// parameter dma_entry_limit of vfio_iommu_type1 says something else.
+// Entries is the limit that the kernel reported when the domain was opened: 65,535 unless
+// parameter dma_entry_limit of vfio_iommu_type1 differs.
 func (t *Type1) Entries() uint64 { return t.entries }
 
 // Map pins host and lets the device reach it.
@@ -210,11 +210,11 @@ func (t *Type1) Lost() error {
 	return nil
 }
 
-// Close waits for the calls under way, then gives the devices, what is still
-// mapped, and the group back. An error with code gpuerr.Busy means that another
-// process holds a device, for instance by a mapping of its registers: nothing is
-// mapped for the device any more, and the group is free when that process has
-// ended. After any other error memory that was mapped may still be.
+// Close waits for the calls under way, then gives back the devices, the remaining mappings,
+// and the group. An error with code gpuerr.Busy means that another process holds a device,
+// for instance by a mapping of its registers: nothing is mapped for the device any more, and
+// the group is free when that process has ended. After any other error, memory may still be
+// mapped.
 func (t *Type1) Close() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()

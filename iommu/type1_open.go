@@ -99,7 +99,7 @@ func (t *Type1) notViable(group int) error {
 	return gpuerr.New(gpuerr.Denied, "IOMMU group %d cannot be taken: the kernel holds one of its devices, or iommufd has one open", group)
 }
 
-// attach puts the group into the container, and the container behind the IOMMU.
+// attach puts the group into the container, and sets the container's IOMMU type.
 func (t *Type1) attach(group int) error {
 	k := t.options.Kernel
 	err := k.SetContainer(t.group, t.container)
@@ -122,7 +122,7 @@ func (t *Type1) attach(group int) error {
 	return nil
 }
 
-// ask finds out what the domain can hold.
+// ask reads the limits of the domain.
 func (t *Type1) ask() error {
 	info, err := vfio.ReadIOMMU(t.options.Kernel, t.container)
 	if err != nil {

@@ -104,8 +104,8 @@ func record(r schema.AuditRecord) (ddf.AuditRecord, error) {
 	return ddf.AuditRecord{Index: r.Index(), Time: time.Unix(0, r.TimeUnixNanos()), Kind: kind, Tenant: tenant, Detail: detail}, nil
 }
 
-// Verify implements ddf.HardwareAuditLog: the manager verifies, and tells the
-// head it then has.
+// Verify implements ddf.HardwareAuditLog: the manager verifies, and returns the head it then
+// has.
 func (a *auditLog) Verify() (ddf.AuditHead, error) {
 	ok, err := a.verify()
 	if err != nil {

@@ -154,7 +154,7 @@ func finishAll(asked []func() error) error {
 	return nil
 }
 
-// setGrants takes what the grant set says of itself.
+// setGrants reads the description of the grant set.
 func (l *Link) setGrants(g schema.GrantSet) (err error) {
 	if l.set.Device, err = deviceInfo(g); err != nil {
 		return err
@@ -188,7 +188,7 @@ func deviceInfo(g schema.GrantSet) (ddf.DeviceInfo, error) {
 	}, nil
 }
 
-// releaseAsked lets go of the answers; what was taken of them stays.
+// releaseAsked releases the answers. Grants that were taken from them stay.
 func (l *Link) releaseAsked() {
 	for i := len(l.asked) - 1; i >= 0; i-- {
 		l.asked[i]()
@@ -254,7 +254,7 @@ func (l *Link) askWindows(ctx context.Context, grants schema.DriverGrants, g sch
 	return asked, nil
 }
 
-// windowList are the windows of the set, of which there are not too many.
+// windowList returns the windows of the set, and bounds their number.
 func (l *Link) windowList(g schema.GrantSet) (schema.MmioWindow_List, error) {
 	list, err := g.Mmio()
 	if err != nil {
@@ -276,7 +276,8 @@ func (l *Link) addWindow(w *Window) {
 func (l *Link) memory(c schema.SharedMemory) (fd int, err error) {
 	fd, ok := l.transport.TakeFD(capnp.Client(c))
 	if !ok {
-		// The kernel leaves out what a process has no number for (unix(7), SCM_RIGHTS).
+		// The kernel leaves out descriptors for which a process has no free number (unix(7),
+		// SCM_RIGHTS).
 		return -1, gpuerr.New(gpuerr.IO, "no descriptor came with memory; the driver may have none free: close other objects and try again")
 	}
 	return fd, nil
@@ -292,7 +293,7 @@ func (l *Link) within(ctx context.Context) (context.Context, func()) {
 	}
 }
 
-// mapped turns what a call returned into this package's errors.
+// mapped maps the error of a call to this package's errors.
 func (l *Link) mapped(err error) error {
 	if err == nil {
 		return nil
@@ -307,7 +308,7 @@ func (l *Link) mapped(err error) error {
 	return err
 }
 
-// GrantSet is what the driver holds. It is valid until Close.
+// GrantSet returns the driver's grants. They are valid until Close.
 func (l *Link) GrantSet() ddf.GrantSet { return l.set }
 
 // Done is closed when the link has died.
@@ -320,7 +321,7 @@ func (l *Link) Close() error {
 		for i := len(l.release) - 1; i >= 0; i-- {
 			l.release[i]()
 		}
-		_ = l.conn.Close() // what it says is that the other side was first
+		_ = l.conn.Close() // an error means that the other side was first
 		<-l.watching
 		var errs []error
 		for _, w := range l.windows {

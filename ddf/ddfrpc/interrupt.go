@@ -102,7 +102,7 @@ func (v *Vector) Wait(ctx context.Context) (uint64, error) {
 	return 0, err
 }
 
-// take returns what a storm has left, once that is over.
+// take returns the interrupts of a storm, once that is over.
 func (v *Vector) take() (uint64, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

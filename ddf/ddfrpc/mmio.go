@@ -37,7 +37,7 @@ type Window struct {
 // maxWindowBytes is more than any BAR has, and keeps offset+bytes within an int64.
 const maxWindowBytes = 1 << 48
 
-// allOnes is what a device that has left the bus answers.
+// allOnes is the answer of a device that has left the bus.
 const allOnes = math.MaxUint32
 
 // askWindow asks for a window and its registers, and returns what takes the answers.
@@ -74,7 +74,7 @@ func (l *Link) askWindow(ctx context.Context, grants schema.DriverGrants, m sche
 	}, nil
 }
 
-// newWindow is a window as the grant set describes it, of which nothing was taken yet.
+// newWindow returns a window as the grant set describes it, not mapped yet.
 func (l *Link) newWindow(m schema.MmioWindow) (*Window, error) {
 	bells, err := m.Doorbells()
 	if err != nil {

@@ -1,9 +1,8 @@
 // Package ddftest is the suite that every set of grants must pass.
 //
-// Run needs only what a driver holds. RunHarness also plays the device and the
-// device-manager where a Harness can: it raises interrupts, changes registers,
-// revokes. A hook that is nil skips the tests that need it, and the skip names
-// the hook.
+// Run needs only a driver's grants. RunHarness also plays the device and the device-manager
+// if a Harness can: it raises interrupts, changes registers, revokes. A hook that is nil
+// skips the tests that need it, and the skip names the hook.
 //
 // The suite knows the contract of package ddf and nothing of an implementation.
 package ddftest
@@ -34,7 +33,7 @@ type Harness struct {
 	Revoke func()
 	// Mapped asks the IOMMU whether the device reaches a range.
 	Mapped func(iova ddf.IOVA, bytes uint64) bool
-	// DeviceReads is what the device reads at an address that Mapped is true of.
+	// DeviceReads reads as the device, at an address that Mapped is true of.
 	DeviceReads func(t *testing.T, iova ddf.IOVA, bytes uint64) []byte
 	// Pinned says that DMA memory keeps its pages while it is mapped.
 	Pinned bool
@@ -42,7 +41,7 @@ type Harness struct {
 	Doorbells map[int][]uint64
 	// ReadOnly are the BARs with read-only windows.
 	ReadOnly []int
-	// Peek reads what the device has in a register that the driver has written.
+	// Peek returns the device's value of a register that the driver has written.
 	Peek func(bar int, off uint64) uint32
 }
 
@@ -97,7 +96,7 @@ func within(t *testing.T) context.Context {
 	return ctx
 }
 
-// hook skips a test that needs what the harness does not have.
+// hook skips a test that needs a missing part of the harness.
 func hook(t *testing.T, name string, has bool) {
 	t.Helper()
 	if !has {

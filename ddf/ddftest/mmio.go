@@ -130,8 +130,8 @@ func testPeek(t *testing.T, h Harness) {
 	})
 }
 
-// Registers that are accessed while the window is closed are read before or after it,
-// and nothing else comes of it.
+// Accesses to registers while the window is closed happen before or after it, without other
+// effects.
 func testCloseUnderAccess(t *testing.T, h Harness) {
 	windows(t, h, func(t *testing.T, bar int, w ddf.DeviceMmio) {
 		var wg sync.WaitGroup

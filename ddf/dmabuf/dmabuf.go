@@ -17,7 +17,7 @@ import (
 	"capgpu/internal/shm"
 )
 
-// Spec is what a Buffer is made of.
+// Spec has the parts of a Buffer.
 type Spec struct {
 	IOVA       ddf.IOVA
 	Bytes      uint64 // whole pages
@@ -120,7 +120,7 @@ func (b *Buffer) Scrub(off, n uint64) error {
 		return b.memory.Zero(off, n)
 	}
 
-	// The pages are there, but for a huge page that the host has lost: see Guard.
+	// The pages exist, except a huge page that the host has lost: see Guard.
 	piece := b.host[off : off+n]
 	if _, faulted := shm.Guard(func() { clear(piece) }); faulted {
 		return gpuerr.New(gpuerr.IO, "scrub [%d, +%d): the memory at %#x is gone", off, n, uint64(b.spec.IOVA))

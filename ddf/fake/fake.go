@@ -48,8 +48,8 @@ type Hooks struct {
 	// Alloc runs after the charge and before any memory is made; its error fails
 	// the allocation.
 	Alloc func(bytes uint64) error
-	// Free runs in place of the unmap of the IOVA range. Its error is what a lost
-	// IOMMU domain looks like: Free reports it and the charge stays.
+	// Free runs in place of the unmap of the IOVA range. An error plays a lost IOMMU domain:
+	// Free reports it and the charge stays.
 	Free func(iova ddf.IOVA, bytes uint64) error
 }
 
@@ -109,8 +109,7 @@ func New(o Options) (*Function, error) {
 	return f, nil
 }
 
-// Grants is what the driver of the function holds. Every call hands out the same
-// grants.
+// Grants returns the grants of the function's driver. Every call returns the same grants.
 func (f *Function) Grants() ddf.GrantSet {
 	g := ddf.GrantSet{
 		Device: f.info,
@@ -157,8 +156,8 @@ func (f *Function) Revoke() {
 	f.pool.scrubAll()
 }
 
-// Close revokes the grants and frees what the driver has left behind. The error
-// says how much that was, for tests that want none.
+// Close revokes the grants and frees memory that the driver has left behind. The error says
+// how much that was, for tests that want none.
 func (f *Function) Close() error {
 	f.Revoke()
 	return f.pool.freeAll()

@@ -9,7 +9,7 @@ import (
 	"capgpu/gpuerr"
 )
 
-// allOnes is what a read of a device that has left the bus answers.
+// allOnes is the answer of a device that has left the bus.
 const allOnes = 0xffff_ffff
 
 // Registers is the device behind a window. Its methods are called one at a time
@@ -74,7 +74,7 @@ func (w *Window) Poke(off uint64, v uint32) error {
 	return w.access(off, func() { w.spec.Registers.Write32(off, v) })
 }
 
-// Peek is what the device has in one of its registers.
+// Peek returns the device's value of one of its registers.
 func (w *Window) Peek(off uint64) (v uint32, err error) {
 	err = w.access(off, func() { v = w.spec.Registers.Read32(off) })
 	return v, err

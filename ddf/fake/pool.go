@@ -17,7 +17,7 @@ const (
 	firstIOVA ddf.IOVA = 1 << 32
 	// lowestIOVA is where a device begins that does not reach so far.
 	lowestIOVA ddf.IOVA = 1 << 20
-	// maxDMABits is what a 4-level IOMMU can address.
+	// maxDMABits are the address bits of a 4-level IOMMU.
 	maxDMABits = 48
 	// guardBytes stay unmapped behind each range, so that a device that runs over
 	// its end faults.
@@ -29,7 +29,7 @@ type Pool struct {
 	revoked <-chan struct{}
 	hooks   Hooks
 	limit   uint64
-	end     ddf.IOVA // of what the device can address
+	end     ddf.IOVA // of the device's address space
 	pinned  bool
 
 	mu sync.Mutex
@@ -186,8 +186,8 @@ func (p *Pool) Usage() ddf.PoolUsage {
 	return ddf.PoolUsage{UsedBytes: p.used, LimitBytes: p.limit, Entries: uint64(len(p.live))}
 }
 
-// Mapped reports whether the device can reach all of [iova, iova+bytes): what
-// the function's IOMMU would say.
+// Mapped reports whether the device can reach all of [iova, iova+bytes), as the function's
+// IOMMU would.
 func (p *Pool) Mapped(iova ddf.IOVA, bytes uint64) bool { return p.find(iova, bytes) != nil }
 
 // find returns the buffer that has all of a range, if the device reaches it.
@@ -214,7 +214,7 @@ func (p *Pool) DMA(iova ddf.IOVA, bytes uint64, f func(memory []byte)) bool {
 	return b.Use(func(host []byte) { f(host[off : off+bytes : off+bytes]) })
 }
 
-// pieces is a snapshot of what is live.
+// pieces returns a snapshot of the live memory.
 func (p *Pool) pieces() []piece {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -225,7 +225,7 @@ func (p *Pool) pieces() []piece {
 	return all
 }
 
-// scrubAll zeroes what the driver has lost but not yet freed.
+// scrubAll zeroes memory that the driver has lost but not yet freed.
 func (p *Pool) scrubAll() {
 	for _, r := range p.pieces() {
 		if r.memory != nil {

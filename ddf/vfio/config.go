@@ -18,7 +18,7 @@ const (
 	configStatus   = 0x06
 	configRevision = 0x08 // and class
 	configCapPtr   = 0x34
-	configHead     = 0x40 // capabilities lie behind it
+	configHead     = 0x40 // capabilities follow
 
 	commandMemory    = 1 << 1
 	commandBusMaster = 1 << 2
@@ -80,7 +80,7 @@ func (c config) write16(off uint64, v uint16) error {
 	return nil
 }
 
-// fail tells a device that has gone from other errors.
+// fail distinguishes a device that has gone from other errors.
 func (c config) fail(doing string, err error) error {
 	if errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENXIO) {
 		return errGone
@@ -150,9 +150,8 @@ func (f *Function) busMaster(on bool) error {
 		return err
 	}
 
-	// The answer to this read comes behind every write to memory that the device had
-	// sent (PCI Express Base Specification 4.0, 2.4.1), so that what it had under way
-	// has arrived.
+	// The answer to this read follows every write to memory that the device had sent (PCI
+	// Express Base Specification 4.0, 2.4.1), so that all writes under way have arrived.
 	command, err = f.config.read(configCommand, 2)
 	if err != nil {
 		return err

@@ -41,8 +41,8 @@ func (f *Function) Interrupts() []uint64 {
 	return totals
 }
 
-// maxInterruptsBytes bounds what is read: a line has 11 bytes for each CPU, and
-// there may be some thousand lines.
+// maxInterruptsBytes bounds the file: a line has 11 bytes for each CPU, and there may be some
+// thousand lines.
 const maxInterruptsBytes = 64 << 20
 
 // +checklocks:f.opMu
@@ -67,7 +67,7 @@ func (f *Function) sampleLocked() bool {
 	return true
 }
 
-// maxVectors is what MSI-X can have.
+// maxVectors is the largest number of MSI-X vectors.
 const maxVectors = 2048
 
 // parseInterrupts finds the vectors of a device in /proc/interrupts. Their names

@@ -109,7 +109,7 @@ func (f *Function) stopLocked() (how string, err error) {
 
 	reset, err := f.resetLocked()
 	if err == nil {
-		// The kernel restores what the register held before the reset: look.
+		// The kernel restores the register's value of before the reset: look.
 		err = f.notice(f.busMaster(false))
 	}
 
@@ -179,9 +179,9 @@ func (f *Function) resetLocked() (name string, err error) {
 	return f.resetName, f.notice(f.config.alive())
 }
 
-// Close stops the function and gives it back to the kernel, with its domain and all
-// that is mapped there. After an unplug it is what the host waits for. Idempotent;
-// everything is released also when something fails, and the error says what did.
+// Close stops the function and gives it back to the kernel, with its domain and all its
+// mappings. An unplug by the host waits for it. Idempotent; everything is released also when
+// a step fails, and the error names that step.
 func (f *Function) Close() error {
 	f.opMu.Lock()
 	defer f.opMu.Unlock()

@@ -65,7 +65,7 @@ func (r *removal) settled() {
 	}
 }
 
-// reported looks what an error that the kernel tells of has done to the device.
+// reported checks the device after the kernel has reported an error of it.
 func (f *Function) reported() {
 	if f.checkAlive() != nil {
 		return
@@ -96,7 +96,7 @@ func ignoreOther(err error) error {
 	return nil
 }
 
-// notice remembers that the device is gone, if err says so, and hands err on.
+// notice remembers that the device is gone, if err says so, and returns err.
 func (f *Function) notice(err error) error {
 	if errors.Is(err, gpuerr.DeviceLost) {
 		f.removal.set(gpuerr.From(err))
@@ -104,7 +104,7 @@ func (f *Function) notice(err error) error {
 	return err
 }
 
-// watchRemoval has the kernel tell of an unplug, and of errors of the device.
+// watchRemoval asks the kernel for events of an unplug, and of errors of the device.
 func (f *Function) watchRemoval(kinds uint32) error {
 	for _, w := range []struct {
 		index uint32

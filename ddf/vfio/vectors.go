@@ -137,8 +137,8 @@ func (f *Function) vectorLocked(i int) (*vector, error) {
 	return f.vectors[i], nil
 }
 
-// EventFD returns a descriptor of the vector's eventfd that the caller owns. It is
-// of this epoch: what Begin arms next is another.
+// EventFD returns a descriptor of the vector's eventfd, which the caller owns. It is of this
+// epoch: the next Begin makes another one.
 func (f *Function) EventFD(i int) (int, error) {
 	f.opMu.Lock()
 	defer f.opMu.Unlock()

@@ -131,7 +131,7 @@ func (f *Function) wholeBARs(table tableSpan) (specs []ddf.WindowSpec, err error
 	return specs, nil
 }
 
-// without is what of s lies before and behind the table.
+// without returns the parts of s before and after the table.
 func (s span) without(table tableSpan, bar uint32) []span {
 	if table.bar != bar || table.end <= s.start || s.end <= table.start {
 		return []span{s}
@@ -157,7 +157,7 @@ func checkSpec(s ddf.WindowSpec) error {
 	return nil
 }
 
-// fits checks a window against what the kernel says of its BAR.
+// fits checks a window against the kernel's description of its BAR.
 func fits(s ddf.WindowSpec, r uapi.Region) error {
 	switch {
 	case r.Size == 0:
@@ -179,7 +179,7 @@ func fits(s ddf.WindowSpec, r uapi.Region) error {
 	return nil
 }
 
-// Windows are what is granted of the BARs.
+// Windows returns the granted parts of the BARs.
 func (f *Function) Windows() []ddf.WindowSpec {
 	specs := make([]ddf.WindowSpec, len(f.windows))
 	for i, w := range f.windows {

@@ -30,9 +30,8 @@ const (
 	maxResources = 32
 )
 
-// ParseResource reads the file "resource" of a function: a line of start, end and
-// flags for each region, of which the first six are the BARs. BARs that are not
-// there are left out.
+// ParseResource reads the file "resource" of a function: a line of start, end and flags for
+// each region. The first six are the BARs. It leaves out BARs that do not exist.
 func ParseResource(text string) ([]BAR, error) {
 	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 	if len(lines) < barCount || len(lines) > maxResources {

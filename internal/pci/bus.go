@@ -40,7 +40,7 @@ const (
 // Base is the base class.
 func (c Class) Base() uint8 { return uint8(c >> 16) }
 
-// Candidate says that functions of this class are what this service is for.
+// Candidate reports whether this service supports functions of this class.
 func (c Class) Candidate() bool { return c.Base() == BaseDisplay || c.Base() == BaseAccelerator }
 
 // String names the classes that matter here.
@@ -70,7 +70,7 @@ func (c Class) String() string {
 	return fmt.Sprintf("class %04x", uint32(c>>8))
 }
 
-// Function is what sysfs says about a function.
+// Function is the information of sysfs about a function.
 type Function struct {
 	Address  Address
 	Vendor   uint16
@@ -107,7 +107,7 @@ func (b *Bus) functionPath(a Address, elem ...string) string {
 	return b.path(append([]string{"bus", "pci", "devices", a.String()}, elem...)...)
 }
 
-// bootID names this boot of the kernel: it is another one after each
+// bootID returns the name of this boot of the kernel, which changes with each boot
 // (Documentation/admin-guide/sysctl/kernel.rst, "random", of Linux 6.12).
 func (b *Bus) bootID() (string, error) {
 	root := b.Proc
@@ -298,7 +298,7 @@ func readAttribute(path string) (string, error) {
 	return strings.TrimSuffix(string(text), "\n"), nil
 }
 
-// optionalAttribute is "" for what the kernel does not have.
+// optionalAttribute returns "" if the kernel does not have the attribute.
 func optionalAttribute(path string) (string, error) {
 	text, err := readAttribute(path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -158,7 +158,7 @@ func (c *Claimer) Claim(a Address) (Claim, error) {
 
 	claim := Claim{Address: a, ID: f.ID(), Boot: c.boot, Former: f.Driver, Override: f.Override}
 	if old, ok := c.journal.get(a); ok && c.stale(old, f) == "" {
-		claim.Override = old.Override // what is there now may be of a claim that got no further
+		claim.Override = old.Override // the current override may be of an unfinished claim
 		if f.Driver == Driver || f.Driver == "" && old.Former != Driver {
 			claim.Former = old.Former
 		}
@@ -281,7 +281,7 @@ func (c *Claimer) restore(claim Claim) error {
 
 	switch {
 	case f.Driver != Driver && f.Driver != "":
-		return nil // it is another's again
+		return nil // another process has set it
 	case claim.Former == "":
 		if f.Driver == "" {
 			return nil

@@ -16,8 +16,8 @@ import (
 	"capgpu/gpuerr"
 )
 
-// Claim is a function that was taken, and how it was before. It holds for that device
-// and that boot: a boot undoes what a claim did, and may put another device there.
+// Claim is a function that was taken, and its state before. It holds for that device and that
+// boot: a boot undoes the effects of a claim, and may put another device there.
 type Claim struct {
 	Address   Address `json:"address"`
 	ID        string  `json:"id"`        // vendor and device, as in Function.ID

@@ -2,7 +2,7 @@ package pci
 
 import "time"
 
-// quirk is what cannot be read from a function and must be known of it.
+// quirk holds facts about a function that cannot be read from it.
 type quirk struct {
 	dmaBits int
 	settle  time.Duration

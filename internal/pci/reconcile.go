@@ -27,7 +27,7 @@ func (c *Claimer) stale(claim Claim, f Function) string {
 	return fmt.Sprintf("its driver_override is %q now, not %q: somebody has changed it", f.Override, override)
 }
 
-// Reconciled is what became of the claims of an earlier run.
+// Reconciled is the result of Reconcile.
 type Reconciled struct {
 	Adopted  []Claim // still on vfio-pci, and claimed from here on
 	Released []Claim // not wanted any more, or found half-way: given back

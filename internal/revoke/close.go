@@ -7,11 +7,10 @@ import (
 )
 
 // Close closes n and everything below it for the given cause (nil stands for a
-// gpuerr.Revoked), and returns when all of it is dismantled. Entries are refused
-// from its first instructions on. If n is being closed already, Close waits for
-// that. The error, the same for all callers, tells of Ops functions of n and of
-// those below that this closing dismantled which panicked. See the package
-// comment for what must not wait for a Close.
+// gpuerr.Revoked), and returns when all of it is dismantled. Entries are refused from its
+// first instructions on. If n is being closed already, Close waits for that. The error, the
+// same for all callers, joins the panics of the Ops functions that this closing ran. See the
+// package comment for goroutines that must not wait for a Close.
 func (n *Node) Close(cause error) error {
 	if c := newClosure(n, cause); n.claim(c) {
 		newRest(n, c).run()
@@ -22,8 +21,8 @@ func (n *Node) Close(cause error) error {
 	return n.failure
 }
 
-// CloseAsync refuses entries as Close does and returns; the rest is done by a
-// goroutine. Wait for Finished before taking away what the Ops functions need.
+// CloseAsync refuses entries as Close does and returns; a goroutine does the rest. Wait for
+// Finished before taking away resources that the Ops functions need.
 func (n *Node) CloseAsync(cause error) {
 	if c := newClosure(n, cause); n.claim(c) {
 		go newRest(n, c).run()
@@ -63,7 +62,7 @@ func (n *Node) claim(c *closure) bool {
 	return n.closed() == nil && n.closing.CompareAndSwap(nil, c)
 }
 
-// cut waits for what is listed and quiesces what of it is urgent.
+// cut waits for the listed nodes and quiesces the urgent ones.
 func (r *Rest) cut() {
 	for _, other := range r.others {
 		<-other.closing.Load().cut
@@ -115,7 +114,7 @@ func (r *Rest) takeChildren(n *Node, kind int) (more bool) {
 	return true
 }
 
-// quiesceUrgent runs what is left of it.
+// quiesceUrgent runs the remaining quiesce steps.
 func (r *Rest) quiesceUrgent() {
 	for r.next > 0 {
 		r.next--

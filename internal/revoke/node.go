@@ -6,11 +6,10 @@ import (
 	"sync/atomic"
 )
 
-// Ops dismantles what a node stands for. Each function may be nil.
+// Ops dismantles the object of a node. Each function may be nil.
 type Ops struct {
-	// Urgent nodes are those that a Cut has ended when it returns: things that run by
-	// themselves, and what has such things below it. The parent of one is urgent, too,
-	// or a root.
+	// Urgent nodes have ended when a Cut returns: those that run by themselves, and those
+	// with such nodes below. The parent of one is urgent, too, or a root.
 	Urgent bool
 
 	Quiesce func()             // nothing touches it any more when this returns
@@ -91,9 +90,8 @@ type closure struct {
 // NewRoot makes a tree.
 func NewRoot(name string) *Node { return &Node{name: name, kind: urgent} }
 
-// NewChild makes a node below n that closes with it. While n or an ancestor is
-// closing it is refused with the cause, and o is not called: the caller takes
-// back what it had prepared.
+// NewChild makes a node below n that closes with it. While n or an ancestor is closing it is
+// refused with the cause, and o is not called: the caller undoes its preparations.
 func (n *Node) NewChild(name string, o Ops) (*Node, error) {
 	child := &Node{parent: n, name: name, ops: o, kind: part}
 	if o.Urgent {
@@ -154,7 +152,7 @@ func (n *Node) Leave() {
 	}
 }
 
-// left tells the closer when the last use has ended.
+// left wakes the closer when the last use has ended.
 func (n *Node) left(now uint64) {
 	if now&countMask == countMask {
 		panic("revoke: " + n.name + ": Leave without Enter")
@@ -226,7 +224,7 @@ func (n *Node) Finished() <-chan struct{} {
 	return n.finished
 }
 
-// String tells the state of n and how many are inside, for logs.
+// String formats the state of n and how many goroutines are inside, for logs.
 func (n *Node) String() string {
 	state := "live"
 	if c := n.closed(); c != nil {

@@ -10,8 +10,8 @@ import (
 	"capgpu/gpuerr"
 )
 
-// Rest is the work of one closer: after a Cut, what is left of it. One goroutine at
-// a time has it.
+// Rest is the work of one closer, or the work that a Cut leaves. One goroutine at a time has
+// it.
 type Rest struct {
 	root    *Node
 	closure *closure
@@ -40,9 +40,9 @@ const (
 
 func newRest(n *Node, c *closure) *Rest { return &Rest{root: n, closure: c} }
 
-// Step goes on with the work for about so long, and reports whether all of it is
-// done. It must be called until it is. It waits for those inside a part, if any, and
-// for closers that were there before.
+// Step continues the work for about so long, and reports whether all of it is done. It must
+// be called until it is. It waits for goroutines inside a part, if any, and for earlier
+// closers.
 func (r *Rest) Step(d time.Duration) (done bool) {
 	began := time.Now()
 	for n := 1; r.phase < finished; n++ {
@@ -57,7 +57,7 @@ func (r *Rest) Step(d time.Duration) (done bool) {
 // before the clock is read.
 const clockEvery = 64
 
-// Err tells of the Ops functions that panicked so far.
+// Err joins the panics of Ops functions so far.
 func (r *Rest) Err() error { return errors.Join(r.failed...) }
 
 // run does it all.
@@ -165,7 +165,7 @@ func (r *Rest) each(what string, f func(*Node) (more bool)) {
 	})
 }
 
-// releaseOne ends a node for good.
+// releaseOne releases a node.
 func (r *Rest) releaseOne() {
 	if r.next == 0 {
 		r.endPhase()

@@ -84,8 +84,8 @@ func (c *call) Return() {
 	}
 }
 
-// objects are those behind the result's capabilities, nil for what is none. The
-// vat holds them from here on, also if the result does not leave.
+// objects returns the objects behind the result's capabilities, nil for a capability without
+// one. The vat holds them from here on, even if the result is not sent.
 func (c *call) objects() []*object {
 	table := c.results.CapTable()
 	objects := make([]*object, table.Len())

@@ -42,8 +42,8 @@ func (t *ClientTransport) TakeFD(client capnp.Client) (fd int, ok bool) {
 	return t.codec.take(id)
 }
 
-// importID is the id that the server gave to a capability. go-capnp tells it
-// only in the hook's description; a test pins the format.
+// importID is the id that the server gave to a capability. go-capnp shows it only in the
+// hook's description; a test pins the format.
 func importID(client capnp.Client) (uint32, bool) {
 	m := importPattern.FindStringSubmatch(client.String())
 	if m == nil {
@@ -118,8 +118,8 @@ func (c *clientCodec) Encode(m *capnp.Message) error {
 	return nil
 }
 
-// lostLink names what a call that could not be sent failed of: go-capnp makes an
-// exception of type failed of it, which FromException finds the code in.
+// lostLink returns the error of a call that could not be sent. go-capnp makes an exception of
+// type failed from it, and FromException finds the code there.
 func lostLink(err error) error {
 	return gpuerr.New(gpuerr.Disconnected, "the link is down: %v", err)
 }

@@ -17,9 +17,9 @@ import (
 
 // Spec describes a capability.
 type Spec struct {
-	// Name says what it is, in logs: "GpuBuffer".
+	// Name is the type of the object, for logs: "GpuBuffer".
 	Name string
-	// Gate is what revokes it. Nil: only the end of its references ends it.
+	// Gate revokes it. Nil: only the end of its references ends it.
 	Gate *Gate
 	// Line, if set, orders its calls among those of other objects.
 	Line *Line
@@ -105,7 +105,7 @@ func (o *object) unimplemented(_ context.Context, call *server.Call) error {
 	return gpuerr.New(gpuerr.Unimplemented, "this %s has no such method", o.spec.Name)
 }
 
-// guarded is what every method runs in.
+// guarded wraps every method.
 func (o *object) guarded(m capnp.Method, impl func(context.Context, *server.Call) error) func(context.Context, *server.Call) error {
 	return func(ctx context.Context, call *server.Call) error {
 		if p, ok := ctx.Value(placeKey{}).(*place); ok {
@@ -206,7 +206,7 @@ func Local[T any](c capnp.Client, field string) (T, error) {
 	return impl, nil
 }
 
-// objectOf is nil for what was not made by Export.
+// objectOf returns nil for a capability that Export did not make.
 func objectOf(c capnp.Client) *object {
 	s := c.Snapshot()
 	defer s.Release()

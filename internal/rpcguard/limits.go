@@ -19,7 +19,7 @@ type Limits struct {
 // client sends the Finish of a call a quarter of a second after its return.
 func DefaultLimits() Limits {
 	return Limits{
-		MaxMessageBytes: 1<<20 + 64<<10, // a program bundle, and what is around it
+		MaxMessageBytes: 1<<20 + 64<<10, // a program bundle and the rest of its message
 		MaxCalls:        256,
 		MaxCallBytes:    8 << 20,
 		MaxQuestions:    20_000,

@@ -15,7 +15,7 @@ type question struct {
 	call        *call // nil for Bootstrap, and once returned
 	returned    bool
 	finished    bool
-	releaseCaps bool           // the Finish said so
+	releaseCaps bool           // set by the Finish
 	err         *exc.Exception // the result, if it is one
 	results     []*export      // by index of the result's capability table; nil: none
 	paths       []capPath      // where the results hold capabilities
@@ -92,7 +92,7 @@ func (v *vat) cancelIfUnwantedLocked(q *question) {
 
 var errFinished = gpuerr.New(gpuerr.Closed, "cancelled by the caller")
 
-// lookup finds what a returned question's results hold at path.
+// lookup finds the capability at path in a returned question's results.
 func (q *question) lookup(path []uint16) (*export, *exc.Exception) {
 	if q.err != nil {
 		return nil, q.err

@@ -27,12 +27,12 @@ const (
 	abortTimeout = 500 * time.Millisecond
 )
 
-// Serve answers the peer of conn until it is gone, breaks the protocol, or ctx
-// ends. It takes ownership of conn and of bootstrap, the capability that the
-// peer gets first, which must come from Export. It returns nil when the peer
-// closed the connection, ctx's cause when that ended it, and E_PROTOCOL or the
-// write error otherwise; by then every call has returned, every reference of the
-// peer is released, and Spec.Shutdown of what only the peer held has run.
+// Serve answers the peer of conn until it is gone, breaks the protocol, or ctx ends. It takes
+// ownership of conn and of bootstrap, the capability that the peer gets first, which must
+// come from Export. It returns nil when the peer closed the connection, ctx's cause when that
+// ended it, and E_PROTOCOL or the write error otherwise. Before it returns, every call has
+// returned, every reference of the peer is released, and Spec.Shutdown of every object that
+// only the peer held has run.
 func Serve(ctx context.Context, conn *net.UnixConn, bootstrap capnp.Client, limits Limits) error {
 	v := newVat(conn, bootstrap, limits.withDefaults())
 	go v.out.runWriter()

@@ -8,7 +8,7 @@ import (
 // maxPathFields bounds the path of a promised answer; our results are flat.
 const maxPathFields = 8
 
-// target is what a call is for, or what an argument is.
+// target is the capability that is called, or an argument.
 type target struct {
 	isPromise bool
 	id        uint32

@@ -12,7 +12,7 @@ import (
 	"capgpu/gpuerr"
 )
 
-// errAborted: the peer said goodbye.
+// errAborted: the peer has sent Abort.
 var errAborted = errors.New("aborted by the peer")
 
 // vat is the server's end of one connection.
@@ -101,7 +101,7 @@ func newVat(conn *net.UnixConn, bootstrap capnp.Client, limits Limits) *vat {
 	return v
 }
 
-// unlock releases mu and runs what was put off.
+// unlock releases mu and runs the postponed functions.
 //
 // +checklocksrelease:v.mu
 func (v *vat) unlock() {

@@ -11,7 +11,7 @@ import (
 const (
 	// coalesceBytes is up to how much of the queue goes out by one write.
 	coalesceBytes = 64 << 10
-	// fdChargeBytes is what an unsent descriptor counts as unsent bytes.
+	// An unsent descriptor counts as fdChargeBytes.
 	fdChargeBytes = 4096
 )
 
@@ -85,8 +85,8 @@ func (w *writer) unsent() int64 {
 	return w.unsentBytes
 }
 
-// close takes no more messages; what is queued still goes out. done is closed
-// when nothing is left to do.
+// close accepts no more messages; queued ones are still sent. done is closed after the last
+// one.
 func (w *writer) close() {
 	w.mu.Lock()
 	w.closed = true

@@ -7,13 +7,13 @@ import "golang.org/x/sys/unix"
 // others open, openat, execve, socket, connect, bind, ioctl, mprotect, mremap, ptrace, kill,
 // fork, unshare, mount, bpf, io_uring and every call that the kernel will have tomorrow.
 
-// common is what Go's runtime (1.26, runtime/sys_linux_*.s) and both ends of a
-// socket need.
+// common are the calls of Go's runtime (1.26, runtime/sys_linux_*.s) and of both ends of a
+// socket.
 var common = []call{
-	// Memory. Nothing becomes executable, and nothing that is mapped changes its
-	// protection: a register window granted for reading stays so. Nothing takes the
-	// host's huge pages, which no limit of memory counts, and madvise changes only
-	// what is the process's own: MADV_REMOVE would punch out what it shares.
+	// Memory. No page becomes executable, and no mapping changes its protection: a register
+	// window granted for reading stays so. No call takes the host's huge pages, which no
+	// limit of memory counts, and madvise changes only the process's own memory: MADV_REMOVE
+	// would punch out shared memory.
 	{"mmap", unix.SYS_MMAP, []condition{{arg: 2, not: unix.PROT_EXEC}, {arg: 3, not: unix.MAP_HUGETLB | unix.MAP_LOCKED}}, "heap, stacks; what came by a socket"},
 	{"munmap", unix.SYS_MUNMAP, nil, "the same"},
 	{"madvise", unix.SYS_MADVISE, []condition{{arg: 2, oneOf: []uint32{
@@ -62,7 +62,7 @@ var common = []call{
 	}}}, "which kind of socket, and who is the peer?"},
 }
 
-// driverCalls is what only a driver needs.
+// driverCalls are the calls of drivers only.
 var driverCalls = []call{
 	{"memfd_create", unix.SYS_MEMFD_CREATE, []condition{{arg: 1, oneOf: []uint32{unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING}}}, "rings, and memory that clients map"},
 	{"ftruncate", unix.SYS_FTRUNCATE, nil, "their size"},
@@ -75,12 +75,11 @@ var driverCalls = []call{
 	{"setsockopt", unix.SYS_SETSOCKOPT, []condition{{arg: 1, oneOf: []uint32{unix.SOL_SOCKET}}, {arg: 2, oneOf: []uint32{unix.SO_PASSRIGHTS}}}, "no descriptors from a client"},
 }
 
-// gateCalls is what only a gate needs.
+// gateCalls are the calls of gates only.
 var gateCalls = []call{
 	{"getsockname", unix.SYS_GETSOCKNAME, nil, "package net names both ends of the connection that it is handed"},
 	{"getpeername", unix.SYS_GETPEERNAME, nil, "the same"},
 }
 
-// goThread is what the runtime makes a thread with (runtime/os_linux.go,
-// cloneFlags).
+// goThread are the flags of the runtime's clone (runtime/os_linux.go, cloneFlags).
 const goThread = unix.CLONE_VM | unix.CLONE_FS | unix.CLONE_FILES | unix.CLONE_SIGHAND | unix.CLONE_SYSVSEM | unix.CLONE_THREAD

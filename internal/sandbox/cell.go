@@ -43,7 +43,7 @@ func (j *Jailer) Cell(name string, p *Profile, l Limits) (*Cell, error) {
 	c := &Cell{j: j, profile: p, limits: l, uid: uint32(os.Geteuid())}
 	if j.root {
 		var spare uint32
-		if p == Gate { // of which tenants can have as many as they have connections
+		if p == Gate { // tenants can have as many of these as they have connections
 			spare = j.uids.count / 4
 		}
 		if c.uid, err = j.uids.take(spare); err != nil {
@@ -60,7 +60,7 @@ func (j *Jailer) Cell(name string, p *Profile, l Limits) (*Cell, error) {
 	return c, nil
 }
 
-// SetLimits replaces the limits; what the process has already counts.
+// SetLimits replaces the limits. Resources that the process has already count.
 func (c *Cell) SetLimits(l Limits) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -73,9 +73,8 @@ func (c *Cell) SetLimits(l Limits) error {
 	return nil
 }
 
-// Start starts cmd in the cell: as its user, in namespaces of its own, in its
-// cgroup. It sets Path, Env and SysProcAttr of cmd; what they held before stays in
-// force.
+// Start starts cmd in the cell: as its user, in namespaces of its own, in its cgroup. It
+// extends Path, Env and SysProcAttr of cmd.
 func (c *Cell) Start(cmd *exec.Cmd) error {
 	attr := cmd.SysProcAttr
 	if attr == nil {
@@ -226,8 +225,8 @@ func (c *Cell) Exhausted() bool {
 	return i >= 0 && i+1 < len(events) && events[i+1] != "0"
 }
 
-// Close kills what is left in the cell and gives its user and cgroup back. An
-// error means that the kernel keeps something; then its user is not used again.
+// Close kills the processes in the cell and frees its user and cgroup. An error means that
+// the kernel keeps some of them; then its user is not used again.
 func (c *Cell) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

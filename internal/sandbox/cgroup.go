@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cgroupTree is the part of the cgroup v2 hierarchy that this process keeps its
-// children in, below its own cgroup:
+// cgroupTree is the part of the cgroup v2 hierarchy for this process's children, below its
+// own cgroup:
 //
 //	OWN/capgpu.PID.START/manager         this process, if OWN needed to be emptied
 //	OWN/capgpu.PID.START/cells-N/NAME    a child each; N is the Jailer's
@@ -185,7 +185,7 @@ func (t *cgroupTree) cell(name string, l Limits) (_ *cgroup, err error) {
 	return g, nil
 }
 
-// limit sets the limits of a cgroup; 0 leaves what it has.
+// limit sets the limits of a cgroup; 0 leaves the current one.
 func (t *cgroupTree) limit(path string, l Limits) error {
 	set := map[string]string{}
 	if t.lacking["memory"] == nil && l.MemoryBytes != 0 {
@@ -231,7 +231,7 @@ const (
 	leavePoll    = time.Millisecond
 )
 
-// Close kills what is in the cgroup and removes it. It may be called again.
+// Close kills the processes in the cgroup and removes it. It may be called again.
 func (g *cgroup) Close() error {
 	if g.killer != nil {
 		if _, err := g.killer.WriteString("1"); err != nil && !errors.Is(err, os.ErrClosed) && !errors.Is(err, unix.ENODEV) {

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Enforced is what confines a process.
+// Enforced is the confinement of a process.
 type Enforced struct {
 	profile *Profile
 	limits  Limits
@@ -58,10 +58,10 @@ func (e Enforced) String() string {
 	return strings.Join(parts, " ")
 }
 
-// Check reads from the kernel what confines the process, a child in this cell that
-// has passed Enter. It fails if something required is not in force. Only Landlock
-// cannot be read: it counts where the kernel has it and the process has a filter,
-// because Enter fails if it cannot be had then, and puts the filter behind it.
+// Check reads from the kernel how the process, a child in this cell that has passed Enter, is
+// confined. It fails if a required mechanism is not in force. Only Landlock cannot be read:
+// it counts if the kernel has it and the process has a filter, because Enter fails without
+// Landlock then, and installs the filter after it.
 func (c *Cell) Check(pid int) (Enforced, error) {
 	c.mu.Lock()
 	limits := c.limits
@@ -191,7 +191,7 @@ func checkRoot(pid int) error {
 	return nil
 }
 
-// status is what /proc/PID/status says, of the worst of its threads.
+// status is the content of /proc/PID/status, of the worst of its threads.
 type status struct {
 	uid        uint32
 	oneUser    bool // real, effective, saved and file system user are the same
@@ -281,7 +281,7 @@ func (s status) checkCapabilities() error {
 	return nil
 }
 
-// unknownFilters is their number where the kernel does not tell it.
+// unknownFilters is their number if the kernel does not report it.
 const unknownFilters = -1
 
 // filterCount is how many filters a thread has. The field is as old as Linux 5.9.

@@ -19,11 +19,11 @@ const (
 	namespacesEnv = "CAPGPU_SANDBOX_NAMESPACES" // "1": it runs in namespaces of its own
 )
 
-// Enter gives up, for good, all that the profile does not need, and logs one line
-// of what is in force. A program calls it once, when it has found its descriptors,
-// and has made them close-on-exec, and before it reads from them: every other one
-// that it was started with is closed. An error means that what the parent requires
-// cannot be had, or that what the host offers failed; the program must then end.
+// Enter gives up, for good, every right that the profile does not need, and logs one line
+// about the mechanisms in force. A program calls it once, when it has found its descriptors
+// and has made them close-on-exec, and before it reads from them: Enter closes every other
+// inherited one. An error means that a required mechanism is missing, or that one of the
+// host's failed; the program must then end.
 //
 // Nothing can be undone, and there is no second try: on an error the process may
 // already have lost some of its rights.
@@ -53,8 +53,8 @@ func Enter(p *Profile, log *slog.Logger) error {
 	return refusal(require, missing)
 }
 
-// enter does it, and says what is in force (as attributes for a log) and what is
-// not.
+// enter does it, and returns the mechanisms in force (as attributes for a log) and the
+// missing ones.
 func enter(p *Profile, namespaces bool) (inForce []any, missing []Missing, err error) {
 	miss := func(m Mechanism, reason error) { missing = append(missing, Missing{m, reason}) }
 	inForce = []any{"profile", p.name}
@@ -93,12 +93,12 @@ func enter(p *Profile, namespaces bool) (inForce []any, missing []Missing, err e
 	if abi, err := landlockABI(); err != nil {
 		miss(Landlock, err)
 	} else if err := restrict(landlockRules(abi)); err != nil {
-		return inForce, missing, err // no record of the kernel's would tell (Check)
+		return inForce, missing, err // the kernel has no record for Check
 	} else {
 		inForce = append(inForce, "landlock", abi)
 	}
 
-	// Last: it takes away what the steps above need.
+	// Last: it takes away calls that the steps above need.
 	if auditArch == 0 {
 		miss(Seccomp, fmt.Errorf("there is no table of system calls for %s", runtime.GOARCH))
 	} else if err := install(assemble(auditArch, p.calls(os.Getpid()))); err != nil {
@@ -110,8 +110,8 @@ func enter(p *Profile, namespaces bool) (inForce []any, missing []Missing, err e
 	return inForce, missing, nil
 }
 
-// settle does what the Go runtime would do later, with calls that it will not be
-// allowed to make then.
+// settle makes calls now that the Go runtime would make later, when they are no longer
+// allowed.
 func settle() {
 	_ = time.Now().Local().Format(time.RFC3339) // reads the time zone
 	// The runtime follows its cgroup's CPU limit by reading files, until the
@@ -124,11 +124,11 @@ func settle() {
 	}
 }
 
-// closeInherited closes what a careless parent left open: files, directories and
-// devices, which are ways around an empty root, and which no program gets on purpose;
-// and of every other kind what the program has not made close-on-exec. Nothing that
-// is survives an exec, so it is the runtime's or one that the program has found. The
-// standard descriptors stay: a terminal or a log may be there.
+// closeInherited closes descriptors that a careless parent left open: files, directories and
+// devices, which are ways around an empty root and are never passed on purpose; and those of
+// every other kind that the program has not made close-on-exec. A close-on-exec descriptor
+// cannot be inherited, so it is the runtime's or one that the program has found. The standard
+// descriptors stay: they may be a terminal or a log.
 func closeInherited() error {
 	open, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
@@ -158,8 +158,8 @@ func closeInherited() error {
 	return nil
 }
 
-// limitSelf sets resource limits: they bound what a mistake can cost, also where
-// there is no cgroup. Lowering them always works.
+// limitSelf sets resource limits: they bound the cost of a mistake, also without a cgroup.
+// Lowering them always works.
 func limitSelf(p *Profile, namespaces bool) {
 	type limit struct {
 		resource int
@@ -173,7 +173,7 @@ func limitSelf(p *Profile, namespaces bool) {
 	if p.descriptors != 0 {
 		limits = append(limits, limit{unix.RLIMIT_NOFILE, p.descriptors})
 	}
-	if namespaces { // elsewhere it would count what else the user runs
+	if namespaces { // elsewhere it would count the user's other processes
 		limits = append(limits, limit{unix.RLIMIT_NPROC, p.threads})
 	}
 

@@ -51,8 +51,8 @@ func assemble(arch uint32, calls []call) []unix.SockFilter {
 	return append(f, kill)
 }
 
-// block is what a call with conditions comes to. It does not go on behind itself
-// for that call: one row decides.
+// block is the program for a call with conditions. It does not continue after itself for that
+// call: one row decides.
 func block(c call) []unix.SockFilter {
 	var body []unix.SockFilter
 	for _, cond := range c.only {

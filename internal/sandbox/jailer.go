@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Options is what a Jailer is made from.
+// Options configure a Jailer.
 type Options struct {
 	// Require names what must be in force: where it cannot be, nothing is started.
 	Require []Mechanism
@@ -28,8 +28,7 @@ type Options struct {
 	Log          *slog.Logger // nil: nowhere
 }
 
-// Jailer confines the children of this process. It finds out once what the host
-// offers.
+// Jailer confines the children of this process. It inspects the host once.
 type Jailer struct {
 	require []Mechanism
 	log     *slog.Logger
@@ -188,7 +187,8 @@ func (j *Jailer) confine(attr *syscall.SysProcAttr, uid uint32) {
 	switch {
 	case j.spaces != 0:
 		attr.Cloneflags |= j.spaces
-		// Inside it is root, of nothing: that is what mounting an empty root takes.
+		// Inside the user namespace it is root, with no rights outside: mounting an empty
+		// root takes that.
 		attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: int(uid), Size: 1}}
 		attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: int(gid), Size: 1}}
 		attr.GidMappingsEnableSetgroups = j.root
@@ -198,10 +198,10 @@ func (j *Jailer) confine(attr *syscall.SysProcAttr, uid uint32) {
 	}
 }
 
-// Missing is what the host does not offer.
+// Missing returns the mechanisms that the host lacks.
 func (j *Jailer) Missing() []Missing { return j.missing }
 
-// Close lets go of the cgroups; the cells are closed by then.
+// Close removes the cgroups. All cells are closed.
 func (j *Jailer) Close() error {
 	var errs []error
 	if j.guard != nil {

@@ -74,7 +74,7 @@ type Missing struct {
 
 func (m Missing) Error() string { return fmt.Sprintf("%s: %v", m.Mechanism, m.Reason) }
 
-// refusal is the error for what is required and missing, or nil.
+// refusal returns an error for required mechanisms that are missing, or nil.
 func refusal(require []Mechanism, missing []Missing) error {
 	var parts []string
 	for _, m := range missing {

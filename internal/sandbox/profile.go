@@ -6,20 +6,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Profile is what one kind of process needs of the kernel.
+// Profile is the needs of one kind of process.
 type Profile struct {
 	name        string
 	threads     uint64 // at most; Go needs one for each call that blocks
-	descriptors uint64 // at most; 0: what the parent allows
+	descriptors uint64 // at most; 0: as the parent allows
 	extra       []call // besides common
 }
 
-// Driver is the profile of a driver process: it makes shared memory, and maps what
-// it is granted. It opens nothing.
+// Driver is the profile of a driver process: it makes shared memory, and maps its grants. It
+// opens no file.
 var Driver = &Profile{name: "driver", threads: 1024, extra: driverCalls}
 
-// Gate is the stricter profile of a gate: it moves messages between two sockets,
-// and maps what it is handed. It makes no object of the kernel's at all.
+// Gate is the stricter profile of a gate: it moves messages between two sockets, and maps
+// memory that it receives. It makes no kernel object.
 var Gate = &Profile{name: "gate", threads: 256, descriptors: 4096, extra: gateCalls}
 
 // Name as logs show it.

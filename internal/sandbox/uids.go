@@ -24,7 +24,7 @@ var DefaultUIDs = UIDRange{First: 0x7a000000, Count: 65536}
 // minUIDs is enough for the processes of one function, and some gates.
 const minUIDs = 16
 
-// Check says what is wrong with a range.
+// Check returns an error if the range is not valid.
 func (r UIDRange) Check() error {
 	switch {
 	case r.Count < minUIDs:

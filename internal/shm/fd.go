@@ -34,7 +34,7 @@ func closeFD(fd int) {
 	}
 }
 
-// linkOf is what the kernel calls the object of a descriptor.
+// linkOf returns the kernel's name of the object of a descriptor.
 func linkOf(fd int) string {
 	target, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
 	if err != nil {

@@ -10,10 +10,10 @@ import (
 // its IOMMUs map in one entry.
 const HugeBytes = 2 << 20
 
-// CreateHuge is Create, of huge pages where bytes is a multiple of HugeBytes and
-// the host has enough of them set aside (vm.nr_hugepages); otherwise of ordinary
-// pages: Granule tells. Huge pages are all there when it returns: touching one
-// for the first time can otherwise kill the process that does (SIGBUS).
+// CreateHuge is Create with huge pages if bytes is a multiple of HugeBytes and the host has
+// enough of them reserved (vm.nr_hugepages), and otherwise with ordinary pages: see Granule.
+// All huge pages are allocated when it returns: the first touch of a missing one can kill the
+// process (SIGBUS).
 func CreateHuge(name string, bytes uint64) (*Memory, error) {
 	if bytes == 0 || bytes%HugeBytes != 0 {
 		return Create(name, bytes)

@@ -69,8 +69,8 @@ func sealed(name string, bytes, granule uint64, flags int) (*Memory, error) {
 	return &Memory{bytes: bytes, granule: granule, fd: fd}, nil
 }
 
-// FromFD takes a memfd from a peer. It must be sealed against shrinking and hold
-// at least the given number of bytes; Size is then what it really holds.
+// FromFD takes a memfd from a peer. It must be sealed against shrinking and hold at least the
+// given number of bytes; Size is its real size.
 func FromFD(fd int, bytes uint64) (*Memory, error) {
 	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
 	if err != nil {
@@ -124,12 +124,12 @@ func (m *Memory) DupFD() (int, error) {
 	return dupFD(m.fd)
 }
 
-// Granule is the size of the memory's pages: PageBytes or HugeBytes. FromFD tells
-// what the peer has made.
+// Granule is the size of the memory's pages: PageBytes or HugeBytes. For FromFD the peer has
+// chosen it.
 func (m *Memory) Granule() uint64 { return m.granule }
 
-// Map maps bytes [off, off+n), shared; off is a multiple of Granule. Other
-// processes may change what is mapped at any time: read each word once.
+// Map maps bytes [off, off+n), shared; off is a multiple of Granule. Other processes may
+// change the memory at any time: read each word once.
 func (m *Memory) Map(off, n uint64, writable bool) ([]byte, error) {
 	if off%m.granule != 0 || n == 0 || n > math.MaxInt || off > m.bytes || n > m.bytes-off {
 		return nil, gpuerr.New(gpuerr.Invalid, "map: range off=%d len=%d does not lie in shared memory of %d bytes, or off is no multiple of %d", off, n, m.bytes, m.granule)

@@ -35,7 +35,7 @@ func newPollable(fd int, name string) (*pollable, error) {
 		return nil, gpuerr.New(gpuerr.Invalid, "descriptor %d is negative", fd)
 	}
 
-	// Only what is in the poller takes a deadline.
+	// Only descriptors in the poller take a deadline.
 	if err := file.SetDeadline(time.Time{}); err != nil {
 		file.Close()
 		return nil, gpuerr.New(gpuerr.Protocol, "%s cannot be polled: %v", name, err)
@@ -80,7 +80,7 @@ func (p *pollable) readError(ctx context.Context, err error) error {
 		return nil
 	case errors.Is(err, os.ErrDeadlineExceeded) && ctx.Err() != nil:
 		return ctx.Err()
-	default: // closed: what else a RawConn says has no error value of its own
+	default: // closed: the other errors of a RawConn are not exported
 		return errEventClosed
 	}
 }

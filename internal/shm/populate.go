@@ -2,8 +2,8 @@ package shm
 
 import "golang.org/x/sys/unix"
 
-// populatePiece is how much is asked of the kernel at once: it holds the lock of the
-// process's address space meanwhile, which a growing heap waits for.
+// populatePiece is how much one call populates: the call holds the lock of the process's
+// address space, which a growing heap waits for.
 const populatePiece = 4 << 20
 
 // Populate makes the kernel put pages under the first bytes of a writable mapping that Map

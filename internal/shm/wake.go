@@ -29,7 +29,7 @@ type Receiver struct {
 	// +checklocks:mu
 	buf [512]byte
 	// +checklocks:mu
-	slept bool // the wait that goes on, or the last one, and what woke it is still in the pipe
+	slept bool // the current wait or the last one slept, and its wake-up is still in the pipe
 	try   func(fd uintptr) bool
 	drain func(fd uintptr)
 
@@ -168,12 +168,12 @@ func (s *Sender) DupFD() (int, error) { return s.p.dup() }
 // Close ends the waits of the other side once no duplicate is left.
 func (s *Sender) Close() error { return s.p.close() }
 
-// Wait sleeps until it is woken; wakes that came meanwhile count as one. When
-// ctx ends first it returns ctx's error. When every Sender of the pipe is closed
-// it answers gpuerr.Disconnected; a wait that slept then may be woken first.
+// Wait sleeps until it is woken; several earlier wakes count as one. When ctx ends first it
+// returns ctx's error. When every Sender of the pipe is closed it answers
+// gpuerr.Disconnected; a wait that slept then may be woken first.
 //
-// A wait that slept makes no system call once it is woken: what woke it is taken by
-// Drain, or by the next Wait, which returns at once.
+// A wait that slept makes no system call once it is woken: Drain reads its wake-up, or the
+// next Wait, which returns at once.
 func (r *Receiver) Wait(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -231,9 +231,9 @@ func (r *Receiver) Drain() {
 	}
 }
 
-// Take takes what is in the pipe, and does not wait. It answers gpuerr.Disconnected when
-// nothing is in it and every Sender is closed, gpuerr.Closed after Close. It is for a caller
-// that polls the descriptor itself: while a Wait goes on it takes nothing.
+// Take empties the pipe, and does not wait. It answers gpuerr.Disconnected when the pipe is
+// empty and every Sender is closed, gpuerr.Closed after Close. It is for a caller that polls
+// the descriptor itself: during a Wait it does nothing.
 //
 // +checklocksignore: TryLock is not understood
 func (r *Receiver) Take() error {
@@ -253,9 +253,9 @@ func (r *Receiver) Take() error {
 // +checklocksignore: called through r.drain, which Drain holds the lock for.
 func (r *Receiver) drainLocked(fd uintptr) { r.readLocked(fd) }
 
-// Err is what Wait will answer, also while wakes are pending and while another waits:
-// gpuerr.Disconnected when every Sender of the pipe is closed, gpuerr.Closed after Close,
-// nil else. It takes no wake and does not wait.
+// Err returns the error of the next Wait, also while wakes are pending and during another
+// Wait: gpuerr.Disconnected when every Sender of the pipe is closed, gpuerr.Closed after
+// Close, nil else. It takes no wake and does not wait.
 func (r *Receiver) Err() error {
 	r.look.Lock()
 	defer r.look.Unlock()

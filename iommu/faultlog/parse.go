@@ -9,13 +9,13 @@ import (
 
 // Fault is one report of the IOMMU's driver.
 type Fault struct {
-	// Address is the function's PCI address, 0000:01:00.0; empty when this only
-	// tells of what was Lost.
+	// Address is the function's PCI address, 0000:01:00.0; empty when the record only counts
+	// Lost.
 	Address string
-	// AnySegment: the driver does not say of which PCI segment the function is, and
-	// Address has 0000 for it. See Matches.
+	// AnySegment: the driver does not name the PCI segment of the function, and Address has
+	// 0000 for it. See Matches.
 	AnySegment bool
-	// IOVA is what the function tried to reach; DMAR tells its page only.
+	// IOVA is the address that the function tried to reach; DMAR reports its page only.
 	IOVA  iommu.IOVA
 	Write bool
 	// Reason is the driver's word for it: "PTE Write access is not set", or AMD's
@@ -45,9 +45,8 @@ func (f Fault) Matches(address string) bool {
 // maxReasonBytes bounds what of a line ends up in the audit log.
 const maxReasonBytes = 128
 
-// record is what a read of /dev/kmsg returns: "prio,seq,µs,flags[,…];text\n" and
-// then lines of KEY=value that begin with a space
-// (Documentation/ABI/testing/dev-kmsg, Linux 6.12).
+// record is one read of /dev/kmsg: "prio,seq,µs,flags[,…];text\n" and then lines of KEY=value
+// that begin with a space (Documentation/ABI/testing/dev-kmsg, Linux 6.12).
 type record struct {
 	facility uint64
 	seq      uint64
@@ -138,7 +137,7 @@ func parseDMAR(s string) (f Fault, ok bool) {
 	return f, true
 }
 
-// The bits of AMD's flags that tell what the function did (EVENT_FLAG_* in
+// The bits of AMD's flags that describe the access (EVENT_FLAG_* in
 // drivers/iommu/amd/amd_iommu_types.h, Linux 6.12).
 const (
 	amdFlagInterrupt = 0x008

@@ -16,18 +16,17 @@ import (
 type Options struct {
 	// Path is the log to follow; empty: Path.
 	Path string
-	// Proc is where the kernel tells of its interrupts; empty: /proc.
+	// Proc is the folder with the kernel's interrupts; empty: /proc.
 	Proc string
 }
 
-// Reader follows the kernel's log and gives what it finds to its sink, one after
-// the other.
+// Reader follows the kernel's log and passes faults to its sink, one after the other.
 //
 //	Run ──► wait ──► drain ──► sink
 //	Sync ─► visit ─► drain ──► sink
 type Reader struct {
 	log      source
-	handlers *visitor // nil in tests: what is read is all
+	handlers *visitor // nil in tests: the log is then complete
 	sink     func(Fault)
 
 	mu sync.Mutex // held across drain and the sink: when it is free, every read report has been delivered
@@ -79,7 +78,7 @@ func newReader(log source, sink func(Fault)) *Reader {
 	return &Reader{log: log, sink: sink, buf: make([]byte, recordBytes)}
 }
 
-// Run tells the sink of faults until ctx ends (then it returns ctx's error), Close
+// Run passes faults to the sink until ctx ends (then it returns ctx's error), Close
 // (gpuerr.Closed), or the log fails.
 func (r *Reader) Run(ctx context.Context) error {
 	for {
@@ -103,7 +102,7 @@ func (r *Reader) Sync() error {
 	return r.drain()
 }
 
-// drain tells the sink of all that the kernel has printed by now.
+// drain passes all faults that the kernel has printed so far to the sink.
 func (r *Reader) drain() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -117,7 +116,7 @@ func (r *Reader) drain() error {
 		case unix.EAGAIN:
 			return nil
 		case unix.EINTR:
-		case unix.EPIPE: // overrun: the next read goes on with what is left, and its number tells how much is missing
+		case unix.EPIPE: // overrun: the next read continues with the rest, and its number shows how much is missing
 			if !r.started {
 				r.lost++ // at least
 				r.overrun = true
@@ -128,7 +127,7 @@ func (r *Reader) drain() error {
 	}
 }
 
-// takeLocked reads one record. It is true when there is something to tell.
+// takeLocked reads one record. It returns true when there is a fault to pass on.
 //
 // +checklocks:r.mu
 func (r *Reader) takeLocked(b []byte) (f Fault, ok bool) {

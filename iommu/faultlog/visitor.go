@@ -70,7 +70,7 @@ func (v *visitor) Close() error {
 
 func (v *visitor) run() {
 	defer close(v.done)
-	runtime.LockOSThread() // for good: the thread ends with this, wherever it is
+	runtime.LockOSThread() // for good: the thread ends with this goroutine, on whichever processor
 	defer v.forget()
 	for {
 		select {
@@ -82,7 +82,7 @@ func (v *visitor) run() {
 	}
 }
 
-// maxRounds bounds how often a round is begun again because interrupts were moved meanwhile.
+// maxRounds bounds how often a round is repeated because interrupts were moved during it.
 const maxRounds = 8
 
 func (v *visitor) round() error {
@@ -132,7 +132,7 @@ func (v *visitor) where() ([]int, error) {
 		if err == nil || again {
 			return cpus, err
 		}
-		if err := v.open(); err != nil { // the interrupt is another one now
+		if err := v.open(); err != nil { // the interrupt has changed
 			return nil, err
 		}
 	}
@@ -184,9 +184,9 @@ func (v *visitor) open() error {
 	return nil
 }
 
-// faultInterrupts are the numbers of those of the interrupts in the table /proc/interrupts
-// that report faults: dmar0 and so on, not dmar0-prq; AMD-Vi or AMD-Vi0-Evt and its
-// siblings, of which older kernels have one.
+// faultInterrupts returns the numbers of the interrupts in the table /proc/interrupts that
+// report faults: dmar0 and so on, not dmar0-prq; AMD-Vi or AMD-Vi0-Evt and its siblings;
+// older kernels have one of them.
 func faultInterrupts(table []byte) (all []int) {
 	lines := bufio.NewScanner(bytes.NewReader(table))
 	lines.Buffer(nil, len(table)+1)
@@ -212,7 +212,7 @@ func reportsFaults(name string) bool {
 	return strings.HasPrefix(name, "AMD-Vi")
 }
 
-// maxCPUs is what a unix.CPUSet has room for.
+// maxCPUs is the capacity of a unix.CPUSet.
 const maxCPUs = 1024
 
 // appendCPUs reads a list of processors as the kernel writes it: "0-3,8\n".

@@ -25,9 +25,9 @@ const (
 	rawSpan  = 64 << 30
 )
 
-// Measured is what Compare has found: a domain's map and unmap against the two
-// ioctls. Each side maps one buffer in its turn: longer slices let more of what else
-// the machine does in between.
+// Measured is the result of Compare: a domain's map and unmap against the two ioctls. Each
+// side maps one buffer in its turn: longer slices let more of the machine's other work in
+// between.
 type Measured struct {
 	benchtest.Figure
 	Huge bool // the buffer is a huge page
@@ -107,7 +107,7 @@ func (s *Ioctls) SetIOMMU(container, kind int) error {
 	return s.System.SetIOMMU(container, kind)
 }
 
-// MapUnmap is what a C program would do, and check.
+// MapUnmap maps and unmaps, and checks, as a C program would.
 func (s *Ioctls) MapUnmap(host []byte) error {
 	at := rawStart + s.next
 	s.next = (s.next + rawStep) % rawSpan

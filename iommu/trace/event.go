@@ -8,7 +8,7 @@ import (
 	"capgpu/iommu"
 )
 
-// Kind is what the kernel did.
+// Kind is the kernel's action.
 type Kind uint32
 
 const (

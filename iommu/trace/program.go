@@ -32,7 +32,7 @@ const (
 	forceWakeup   = 2
 )
 
-// maps are what the programs share with this process.
+// maps are the maps that the programs share with this process.
 type maps struct {
 	events   *ebpf.Map // ring of Event
 	watched  *ebpf.Map // set of TGIDs

@@ -31,7 +31,7 @@ type Options struct {
 	RingBytes int
 }
 
-// Counts are of a Tracer's whole life.
+// Counts cover a Tracer's whole life.
 type Counts struct {
 	Lost    uint64 // events for which there was no room
 	Foreign uint64 // events in watched processes that vfio did not ask for
@@ -50,7 +50,7 @@ type Tracer struct {
 	err     error // of Close
 }
 
-// Supported is nil where Open works; otherwise it says what is missing.
+// Supported returns nil if Open works; otherwise the error says what is missing.
 func Supported() error {
 	t, err := Open(Options{RingBytes: os.Getpagesize()})
 	if err != nil {
@@ -176,9 +176,9 @@ func (t *Tracer) Unwatch(pid int) error {
 	return nil
 }
 
-// FindVFIO looks for vfio's text, and makes only what it asks for count. It is
-// called after the type1 back end was loaded, which opening a container does. Until
-// then, and when it returns an error, every call counts.
+// FindVFIO looks for vfio's text, and then counts only maps that vfio asks for. It is called
+// after the type1 back end was loaded, which opening a container does. Until then, and when
+// it returns an error, every call counts.
 func (t *Tracer) FindVFIO() error {
 	text, err := vfioText()
 	if err != nil {
@@ -194,9 +194,9 @@ func (t *Tracer) setText(text [2]uint64) error {
 	return nil
 }
 
-// Read gives what happened to fn until deadline, and returns nil then, when
-// everything that had happened by then was given. A deadline that has passed
-// waits for nothing. It is gpuerr.Closed after Close.
+// Read passes events to fn until deadline, and returns nil then, when every event of before
+// the deadline was passed. A deadline that has passed waits for nothing. It is gpuerr.Closed
+// after Close.
 func (t *Tracer) Read(deadline time.Time, fn func(Event)) error {
 	t.events.SetDeadline(deadline)
 	for {
@@ -218,7 +218,7 @@ func (t *Tracer) Read(deadline time.Time, fn func(Event)) error {
 // Kick makes a Read that waits return as at its deadline.
 func (t *Tracer) Kick() error { return t.events.Flush() }
 
-// Counts tells of what was not recorded.
+// Counts returns the number of events that were not recorded.
 func (t *Tracer) Counts() (Counts, error) {
 	var c [counters]uint64
 	if err := t.maps.counters.Lookup(uint32(0), &c); err != nil {

@@ -13,8 +13,8 @@ import (
 	"capgpu/gpuerr"
 )
 
-// type1 functions, of which every kernel with vfio has some; they find its text
-// where it is no module.
+// type1 functions: every kernel with vfio has some of these. They find its text if it is no
+// module.
 var type1Functions = []string{"vfio_iommu_type1_ioctl", "vfio_iommu_type1_attach_group", "vfio_iommu_type1_detach_group", "vfio_unmap_unpin", "vfio_pin_map_dma", "vfio_remove_dma"}
 
 // vfioText is where the kernel has the code of its type1 back end, [start, end).
@@ -34,8 +34,8 @@ func vfioText() ([2]uint64, error) {
 }
 
 // moduleText reads lines of "name bytes users by state address" (kernel/module/procfs.c,
-// Linux 6.12). The address is that of the module's text, the bytes are all that the
-// module has: the text goes on at most for so long, and not into another's.
+// Linux 6.12). The address is that of the module's text, and the bytes are those of the whole
+// module: the text is at most so long, and does not reach into another module's.
 func moduleText(modules string) (text [2]uint64, ok bool) {
 	starts := map[string]uint64{}
 	for line := range strings.Lines(modules) {
@@ -63,8 +63,7 @@ func moduleText(modules string) (text [2]uint64, ok bool) {
 	return text, text[0] != 0
 }
 
-// maxFunctionBytes bounds the last function of the text, of which only the beginning
-// is known.
+// maxFunctionBytes bounds the last function of the text: only its beginning is known.
 const maxFunctionBytes = 16 << 10
 
 // findText finds the text of a back end that is no module, in lines of "address type

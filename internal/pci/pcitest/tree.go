@@ -23,7 +23,7 @@ type Function struct {
 	Address        string
 	Vendor, Device uint16
 	Class          uint32
-	Driver         string // bound now, and what the kernel takes for it without an override
+	Driver         string // bound now, and the kernel's choice without an override
 	Group          int    // pci.NoGroup: none
 	BootVGA        bool
 	Resets         string // reset_method; "" leaves the file out
@@ -157,7 +157,7 @@ func (t *Tree) Fail(attribute string, err error) {
 	t.fail[attribute] = err
 }
 
-// Writes are what was written, as "attribute=value".
+// Writes returns the writes so far, as "attribute=value".
 func (t *Tree) Writes() []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

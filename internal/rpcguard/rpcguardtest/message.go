@@ -67,7 +67,7 @@ func Disembargo(loopback, question uint32, path []uint16) []byte {
 	})
 }
 
-// SetPromise fills in what is at path in the result of a question.
+// SetPromise names the capability at path in the result of a question.
 func SetPromise(alloc func() (rpccp.PromisedAnswer, error), id uint32, path []uint16) error {
 	promise, err := alloc()
 	if err != nil {

@@ -124,9 +124,9 @@ func Duration(t *testing.T) time.Duration {
 	return time.Duration(seconds) * time.Second
 }
 
-// Fuzz attacks the service of t in its process. Nothing may crash it, stop it, or
-// stay behind in it, and client, an ordinary client, must be served afterwards as
-// before. client closes its connection.
+// Fuzz attacks the service of t in its process. No attack may crash it, stop it, or leave
+// objects in it, and client, an ordinary client, must be served afterwards. client closes its
+// connection.
 func Fuzz(t *testing.T, c Config, client func(conn *net.UnixConn)) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)

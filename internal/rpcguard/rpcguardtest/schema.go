@@ -6,7 +6,7 @@ import (
 	capschema "capnproto.org/go/capnp/v3/std/capnp/schema"
 )
 
-// Schema is what the generator has to know of a schema.
+// Schema is the generator's knowledge of a schema.
 type Schema struct {
 	interfaces map[uint64]*iface
 	structs    map[uint64]*structType
@@ -23,7 +23,7 @@ type method struct {
 	iface  uint64
 	number uint16
 	params uint64      // of structs
-	caps   []resultCap // what the results hold
+	caps   []resultCap // capabilities of the results
 }
 
 // resultCap is a capability in the results of a method.

@@ -25,14 +25,14 @@ const socketEnv = "CAPGPU_RPCGUARDTEST_SOCKET"
 // IsServer says whether this process was started by Start.
 func IsServer() bool { return os.Getenv(socketEnv) != "" }
 
-// Service is what Serve runs.
+// Service is the service that Serve runs.
 type Service struct {
 	Serve func(conn *net.UnixConn) // one connection, until its end
-	Held  func() string            // what is not as it was at first; "": nothing
+	Held  func() string            // differences from the start; "": none
 	Count func() int64             // how often clients got through to it
 }
 
-// Stats is what the process says of itself.
+// Stats are the process's own counts.
 type Stats struct {
 	Conns, Count              int64
 	Goroutines, FDs, Mappings int
@@ -97,8 +97,8 @@ func look(s Service, conns int64, stacks bool) Stats {
 	return stats
 }
 
-// Log fails the test on every record of an error: a panic that was recovered, or
-// a bug that only the log may tell.
+// Log fails the test on every record of an error: a recovered panic, or a bug that only the
+// log shows.
 func Log(t *testing.T) *slog.Logger { return slog.New(failing{t}) }
 
 type failing struct{ t *testing.T }
