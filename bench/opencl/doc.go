@@ -12,10 +12,11 @@
 package opencl
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"time"
+
+	"capgpu/bench/child"
 )
 
 // Job is one launch: buffers in, buffers out. The kernel is called main_, and its
@@ -32,8 +33,8 @@ type Job struct {
 // Errors of Run. Both are facts about the job, if nothing else is wrong with the
 // machine; the child is a new one afterwards.
 var (
-	ErrTimeout = errors.New("the kernel did not end in time")
-	ErrCrashed = errors.New("the driver's process died")
+	ErrTimeout = child.ErrTimeout
+	ErrCrashed = child.ErrCrashed
 )
 
 // Result is an error code of OpenCL.

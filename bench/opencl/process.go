@@ -1,34 +1,42 @@
 package opencl
 
 import (
-	"bytes"
-	"encoding/gob"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
-	"sync/atomic"
-	"syscall"
 	"time"
+
+	"capgpu/bench/child"
 )
 
 const (
-	childEnv     = "CAPGPU_OPENCL_CHILD"
-	openTimeout  = 30 * time.Second // the first one reads some 150 MB of libraries
+	mark         = "CAPGPU_OPENCL_CHILD"
 	defaultLimit = 60 * time.Second // PoCL compiles when it launches
 )
+
+// Main does the jobs of a parent and does not return, if Open started this process;
+// otherwise it does nothing.
+func Main() {
+	child.Main(mark, func() (reply, func(*Job) reply) {
+		d, err := openDevice()
+		if err != nil {
+			return reply{Err: err.Error()}, nil
+		}
+		return reply{Device: d.name}, func(j *Job) (r reply) {
+			var err error
+			if r.Bindings, err = d.run(j); err != nil {
+				r.Err = err.Error()
+			}
+			return r
+		}
+	})
+}
 
 // Process is PoCL in a child process, started when there is a job.
 type Process struct {
 	device string
-	cmd    *exec.Cmd
-	in     io.Closer
-	jobs   *gob.Encoder
-	got    *gob.Decoder
-	out    *os.File
-	stderr *tail
-	temp   string
+	child  *child.Process[Job, reply] // nil while there is none
+	temp   string                     // the child's files
 }
 
 // Open starts PoCL and asks for its name.
@@ -46,7 +54,7 @@ func (p *Process) Device() string { return p.device }
 // Run does one job and returns its bindings as the kernel left them. The job's own
 // bindings are not changed. Errors are ErrTimeout, ErrCrashed or OpenCL's own.
 func (p *Process) Run(j *Job) ([][]byte, error) {
-	if p.cmd == nil {
+	if p.child == nil {
 		if err := p.start(); err != nil {
 			return nil, err
 		}
@@ -57,8 +65,9 @@ func (p *Process) Run(j *Job) ([][]byte, error) {
 		limit = defaultLimit
 	}
 
-	r, err := p.ask(j, limit)
+	r, err := p.child.Ask(j, limit)
 	if err != nil {
+		p.Close()
 		return nil, err
 	}
 	if r.Err != "" {
@@ -80,105 +89,33 @@ func (p *Process) Run(j *Job) ([][]byte, error) {
 
 // Close ends the child and waits for it. A later Run would start another.
 func (p *Process) Close() {
-	if p.cmd == nil {
+	if p.child == nil {
 		return
 	}
-	_ = p.in.Close()
-	_ = p.cmd.Process.Kill()
-	_ = p.cmd.Wait()
-	_ = p.out.Close()
+	p.child.Close()
 	_ = os.RemoveAll(p.temp)
-	p.cmd = nil
+	p.child = nil
 }
 
 func (p *Process) start() error {
-	self, err := os.Executable()
-	if err != nil {
-		return err
-	}
-
 	temp, err := os.MkdirTemp("", "capgpu-pocl-")
 	if err != nil {
 		return err
 	}
 
-	cmd := exec.Command(self)
-	cmd.Env = append(os.Environ(), childEnv+"=1",
+	c, first, err := child.Start[Job, reply](mark,
 		"POCL_CACHE_DIR="+temp, "POCL_KERNEL_CACHE=0", "POCL_MAX_PTHREAD_COUNT=1", "POCL_DEVICES=pthread", "TMPDIR="+temp)
-
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	stderr := &tail{}
-	cmd.Stderr = stderr
-	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		_ = os.RemoveAll(temp)
 		return err
 	}
 
-	read, write, err := os.Pipe()
-	if err != nil {
-		_ = stdin.Close()
-		_ = os.RemoveAll(temp)
-		return err
-	}
-
-	cmd.ExtraFiles = []*os.File{write} // 3: replies; a driver may print to stdout
-	err = cmd.Start()
-	_ = write.Close()
-	if err != nil {
-		_ = read.Close()
-		_ = os.RemoveAll(temp)
-		return err
-	}
-
-	*p = Process{device: p.device, cmd: cmd, in: stdin, jobs: gob.NewEncoder(stdin), got: gob.NewDecoder(read), out: read, stderr: stderr, temp: temp}
-	r, err := p.ask(nil, openTimeout)
-	if err != nil {
-		return err
-	}
-	if r.Err != "" {
+	p.child, p.temp = c, temp
+	if first.Err != "" {
 		p.Close()
-		return errors.New(r.Err)
+		return errors.New(first.Err)
 	}
 
-	p.device = r.Device
+	p.device = first.Device
 	return nil
-}
-
-// ask sends a job, if there is one, and waits for the child's answer.
-func (p *Process) ask(j *Job, limit time.Duration) (*reply, error) {
-	var late atomic.Bool
-	child := p.cmd.Process
-	timer := time.AfterFunc(limit, func() { late.Store(true); _ = child.Kill() })
-	defer timer.Stop()
-
-	var r reply
-	var err error
-	if j != nil {
-		err = p.jobs.Encode(j)
-	}
-	if err == nil {
-		err = p.got.Decode(&r)
-	}
-	if err == nil {
-		return &r, nil
-	}
-
-	p.Close()
-	if late.Load() {
-		return nil, ErrTimeout
-	}
-
-	return nil, fmt.Errorf("%w (%w): %s", ErrCrashed, err, p.stderr.b.Bytes())
-}
-
-// tail keeps the end of the written text.
-type tail struct{ b bytes.Buffer }
-
-func (t *tail) Write(p []byte) (int, error) {
-	t.b.Write(p)
-	if over := t.b.Len() - 4096; over > 0 {
-		t.b.Next(over)
-	}
-	return len(p), nil
 }

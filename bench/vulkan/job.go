@@ -1,9 +1,10 @@
 package vulkan
 
 import (
-	"errors"
 	"fmt"
 	"time"
+
+	"capgpu/bench/child"
 )
 
 // Job is one dispatch: buffers in, buffers out.
@@ -57,8 +58,8 @@ const (
 // Errors of Run. Both are facts about the job, if nothing else is wrong with the
 // machine; the child is a new one afterwards.
 var (
-	ErrTimeout = errors.New("the kernel did not end in time")
-	ErrCrashed = errors.New("the driver's process died")
+	ErrTimeout = child.ErrTimeout
+	ErrCrashed = child.ErrCrashed
 )
 
 // Result is a VkResult that is an error.
