@@ -10,7 +10,7 @@ import (
 // runCommit writes and syncs what Append queued, all that is there at once.
 func (l *Log) runCommit() {
 	defer close(l.done)
-	l.removeOld() // what a crash left over
+	l.removeOld() // left over by a crash
 	for range l.kick {
 		if l.opts.GroupFsync > 0 {
 			l.gather()
@@ -31,7 +31,7 @@ func (l *Log) gather() {
 	}
 }
 
-// commit makes what is pending durable, or gives it up. It is false when the log
+// commit makes the pending records durable, or gives them up. It returns false when the log
 // is closing and nothing is left.
 func (l *Log) commit() bool {
 	l.mu.Lock()
@@ -81,7 +81,7 @@ func (l *Log) commitBatch(b batch) error {
 	return nil
 }
 
-// giveUp goes back to what is on disk.
+// giveUp goes back to the records on disk.
 func (l *Log) giveUp(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -118,7 +118,7 @@ func (l *Log) write(frames []byte, off int64) error {
 		l.ragged = false
 	}
 
-	if crashpoint.Built { // the same write once more: what is there of it when it does not finish
+	if crashpoint.Built { // the same write again: the state of a write that does not finish
 		_, _ = file.WriteAt(frames[:len(frames)/2], off)
 		crashpoint.Here("audit.append.half")
 	}

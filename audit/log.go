@@ -15,7 +15,7 @@ const (
 	// DefaultKeep is how many full segments device-manager keeps when its policy
 	// says nothing: with the current one about 1 GiB.
 	DefaultKeep = 16
-	// MinMaxBytes is room for a segment's header, a note of what was removed, and a record.
+	// MinMaxBytes is room for a segment's header, a note of removed segments, and a record.
 	MinMaxBytes = 8 << 10
 	// maxPendingBytes bounds what waits to be written; beyond it Append waits.
 	maxPendingBytes = 1 << 20
@@ -27,8 +27,8 @@ const (
 
 // Options of a log.
 type Options struct {
-	// GroupFsync is how long a record may wait for others to share its fsync. Zero
-	// writes at once; those that come meanwhile share the next one.
+	// GroupFsync is how long a record may wait for others to share its fsync. Zero writes at
+	// once; records that come during an fsync share the next one.
 	GroupFsync time.Duration
 	// MaxBytes bounds a segment: the record that would go beyond it begins the
 	// next one. Zero is DefaultMaxBytes; less than MinMaxBytes is MinMaxBytes.
@@ -47,7 +47,7 @@ type Log struct {
 	done  chan struct{} // closed when runCommit has ended
 
 	// Only runCommit uses these.
-	ragged   bool // the file may go on after durable
+	ragged   bool // the file may be longer than durable
 	unsynced bool // the folder may not be on disk as it is
 
 	mu sync.Mutex
@@ -60,11 +60,11 @@ type Log struct {
 	// +checklocks:mu
 	durable position // after the last record on disk
 	// +checklocks:mu
-	pending []batch // what comes after what is being written
+	pending []batch // follows the batch that is being written
 	// +checklocks:mu
 	pendingBytes int
 	// +checklocks:mu
-	segments []segment // that are there, oldest first; end is in the last
+	segments []segment // oldest first; end is in the last
 	// +checklocks:mu
 	failures uint64 // commits that failed
 	// +checklocks:mu
@@ -74,12 +74,12 @@ type Log struct {
 	// +checklocks:mu
 	lost uint64 // records given up and not yet written of
 	// +checklocks:mu
-	lostWritten uint64 // of those, how many the audit.lost record not yet on disk tells
+	lostWritten uint64 // of those, the number in the audit.lost record that is not yet on disk
 	// +checklocks:mu
 	closing bool
 }
 
-// segment is what the log knows of one of its files.
+// segment is the log's knowledge of one of its files.
 type segment struct {
 	number uint64
 	first  uint64   // index of its first record
@@ -109,10 +109,9 @@ func poke(c chan struct{}) {
 	}
 }
 
-// Append adds a record and tells its index; it does not wait for the disk, except
-// while more is coming than the disk takes, and after a write that failed.
-// It answers gpuerr.Invalid for texts that are too long, and gpuerr.IO when the
-// disk refuses.
+// Append adds a record and returns its index. It does not wait for the disk, except while
+// more records come than the disk takes, and after a write that failed. It answers
+// gpuerr.Invalid for texts that are too long, and gpuerr.IO when the disk refuses.
 func (l *Log) Append(kind, tenant, detail string) (uint64, error) {
 	if err := checkText(kind, tenant, detail); err != nil {
 		return 0, err
@@ -157,8 +156,8 @@ func (l *Log) appendLocked(kind, tenant, detail string) uint64 {
 	return l.putLocked(kind, tenant, detail)
 }
 
-// beginSegmentLocked ends the current segment: what is queued from now on goes to
-// the next one. The disk hears of it when its turn has come, in commit.
+// beginSegmentLocked ends the current segment: later records go to the next one. commit makes
+// it on disk when its turn has come.
 //
 // +checklocks:l.mu
 func (l *Log) beginSegmentLocked() {
@@ -244,8 +243,8 @@ func (l *Log) waitLocked() error {
 	return l.lastFailure
 }
 
-// Sync returns when every record appended before is on disk. It is gpuerr.IO when
-// records were given up that no audit.lost record tells of yet.
+// Sync returns when every record appended before is on disk. It is gpuerr.IO when records
+// were given up and no audit.lost record counts them yet.
 func (l *Log) Sync() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -13,10 +13,9 @@ import (
 	"capgpu/internal/crashpoint"
 )
 
-// Open opens a log or begins one, checking all of it with every segment that is
-// there, and finishes or undoes a rotation that a crash interrupted. It fails with
-// a *Damage if a record is not as it was written, and with gpuerr.Busy while
-// another process has it open.
+// Open opens a log or begins one, checks all of it with every segment, and finishes or undoes
+// a rotation that a crash interrupted. It fails with a *Damage if a record was changed, and
+// with gpuerr.Busy while another process has it open.
 func Open(path string, o Options) (*Log, error) {
 	f, err := openCurrent(path)
 	if err != nil {
@@ -34,12 +33,12 @@ func Open(path string, o Options) (*Log, error) {
 	return nil, fmt.Errorf("audit log %s: %w", path, err)
 }
 
-// openCurrent opens and locks the file at path, and makes it if nothing is there.
+// openCurrent opens and locks the file at path, and makes it if it does not exist.
 func openCurrent(path string) (*os.File, error) {
 	for range maxLooks {
 		f, err := os.OpenFile(path, os.O_RDWR, 0o600)
 		if errors.Is(err, fs.ErrNotExist) {
-			// Full segments without a current one: no crash leaves that behind.
+			// Full segments without a current one: no crash leaves that.
 			if numbers, listErr := segmentNumbers(path); listErr == nil && len(numbers) > 0 {
 				return nil, fmt.Errorf("audit log %s: %w", path, &Damage{File: filepath.Base(path), Reason: fmt.Sprintf(
 					"the file is missing, though segments up to %d are there", numbers[len(numbers)-1])})
@@ -126,8 +125,8 @@ func (l *Log) addSegmentLocked(p position) {
 	}
 }
 
-// tidy takes what is torn off the file, or begins a new one, and takes back the
-// steps of a rotation that did not come to its end. at is the end of the records.
+// tidy cuts torn bytes off the file, or begins a new one, and undoes a rotation that did not
+// finish. at is the end of the records.
 func tidy(f file, st store, r *reader, at *position) error {
 	if r.scan.tornBytes > 0 {
 		if err := f.Truncate(at.off); err != nil {

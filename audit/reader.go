@@ -18,7 +18,7 @@ import (
 // removedKind is the record of segments that were removed because of Options.Keep.
 const removedKind = "audit.removed"
 
-// removedUpTo is the last segment of which r says that it was removed.
+// removedUpTo returns the last segment that r says was removed.
 func removedUpTo(r ddf.AuditRecord) (uint64, bool) {
 	if r.Kind != removedKind || r.Tenant != "" {
 		return 0, false
@@ -73,9 +73,8 @@ type reader struct {
 	last      *position // the end of the segment before
 }
 
-// newReader looks which segments there are. current is the open file of path. The
-// error is a *Damage if they do not fit together, and errMoved if they changed
-// meanwhile.
+// newReader finds the segments. current is the open file of path. The error is a *Damage if
+// they do not fit together, and errMoved if they changed during the search.
 func newReader(path string, current *os.File) (*reader, error) {
 	r := &reader{path: path, current: current, number: 1}
 	s := newScanner(io.NewSectionReader(current, 0, 1<<62))
@@ -122,7 +121,7 @@ func newReader(path string, current *os.File) (*reader, error) {
 	return r, nil
 }
 
-// close closes what the reader opened.
+// close closes the files that the reader opened.
 func (r *reader) close() {
 	if r.file != nil {
 		r.file.Close()
@@ -189,7 +188,7 @@ func (r *reader) begin() error {
 
 	s := newScanner(in)
 	if r.last != nil {
-		s.at.size = r.last.size // for what is said of a header
+		s.at.size = r.last.size // for errors about a header
 	}
 
 	err := s.begin()
@@ -259,7 +258,7 @@ func (r *reader) damage(reason string) error {
 	return &Damage{Index: r.scan.at.size, File: r.name(), Off: r.scan.at.off, Reason: reason}
 }
 
-// readLog gives a reader of the log to look, again if the log was rotated meanwhile.
+// readLog passes a reader of the log to look, again if the log was rotated during that.
 func readLog(path string, look func(*reader) error) error {
 	for n := 1; ; n++ {
 		err := readOnce(path, look)

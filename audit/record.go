@@ -34,7 +34,7 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// checkText refuses what a record cannot hold.
+// checkText refuses texts that a record cannot hold.
 func checkText(kind, tenant, detail string) error {
 	switch {
 	case kind == "" || len(kind) > MaxKindBytes:
@@ -90,7 +90,7 @@ func nextChain(chain [chainBytes]byte, payload []byte) [chainBytes]byte {
 	return [chainBytes]byte(h.Sum(nil))
 }
 
-// RecordBytes is what a record takes of its file.
+// RecordBytes is the size of a record in its file.
 func RecordBytes(kind, tenant, detail string) uint64 { return uint64(frameBytes(kind, tenant, detail)) }
 
 func frameBytes(kind, tenant, detail string) int64 {

@@ -12,7 +12,7 @@ import (
 	"capgpu/internal/crashpoint"
 )
 
-// file is what Log needs of *os.File.
+// file is the part of *os.File that Log uses.
 type file interface {
 	io.ReaderAt
 	io.WriterAt
@@ -58,10 +58,9 @@ type store interface {
 	open(number uint64) (*os.File, error)
 }
 
-// rotate goes on to the segment that b begins. The name of the log leads to a
-// whole file with a whole header at any time, and so after a crash between any
-// two steps: before replace the old file is current, and may have its second name
-// already; after it the new one is.
+// rotate begins the segment of b. The name of the log leads to a whole file with a whole
+// header at any time, and so after a crash between any two steps: before replace the old file
+// is current, and may have its second name already; after it the new one is.
 func (l *Log) rotate(b batch) error {
 	l.mu.Lock()
 	old, full := l.file, l.durable
@@ -73,7 +72,7 @@ func (l *Log) rotate(b batch) error {
 		l.ragged = false
 	}
 
-	// All records are on disk, but what was truncated away might come back.
+	// All records are on disk, but truncated bytes might come back.
 	if err := old.Sync(); err != nil {
 		return err
 	}

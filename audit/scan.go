@@ -14,7 +14,7 @@ import (
 	"capgpu/gpuerr"
 )
 
-// Damage is the first place at which a log is not what was written.
+// Damage is the first place at which a log was changed.
 type Damage struct {
 	Index  uint64 // of the record
 	File   string // name of the file, without its folder; empty when that is not known
@@ -39,7 +39,7 @@ func (d *Damage) Place() string {
 // Is makes errors.Is(err, gpuerr.IO) work.
 func (d *Damage) Is(target error) bool { return target == error(gpuerr.IO) }
 
-// errTorn ends a scan at a frame of which only the beginning is there.
+// errTorn ends a scan at a frame that is only half there.
 var errTorn = errors.New("torn")
 
 // scanner reads a segment from its beginning and checks every byte of it.

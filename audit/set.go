@@ -54,7 +54,7 @@ func OfDevice(name string) Owner { return Owner("device-" + name) }
 func OfDriver(device string) Owner { return Owner("driver-" + device) }
 
 const (
-	runKind   = "audit.run"   // of an owner's log: host=N, so many records the host's log had
+	runKind   = "audit.run"   // of an owner's log: host=N is the number of records of the host's log
 	beginKind = "audit.begin" // of the host's log: log=NAME, the log of an owner is made
 
 	folderSuffix = ".d"
@@ -116,7 +116,7 @@ func (s *Set) begin(o Owner, l *Log) error {
 		if _, err := s.Append(beginKind, "", "log="+string(o)+logSuffix); err != nil {
 			return err
 		}
-		if err := s.Sync(); err != nil { // it must not outlive what tells of it
+		if err := s.Sync(); err != nil { // it must not outlive its record
 			return err
 		}
 	}

@@ -94,7 +94,7 @@ func (l *Log) readSpan(records []ddf.AuditRecord, s span, from uint64) ([]ddf.Au
 	if s.file == nil {
 		f, err := l.store.open(s.number)
 		if errors.Is(err, fs.ErrNotExist) {
-			return records, nil // it was removed meanwhile
+			return records, nil // removed since
 		}
 		if err != nil {
 			return nil, readFailed(err)

@@ -12,7 +12,7 @@ import (
 	"capgpu/gpuerr"
 )
 
-// Report is what a log says when every byte of it is as it was written.
+// Report is the content of a log in which every byte is as it was written.
 type Report struct {
 	Head      ddf.AuditHead
 	First     uint64 // index of the first record that is still there; those before were rotated away
@@ -27,12 +27,11 @@ type Report struct {
 	Unchecked []ddf.AuditHead
 }
 
-// Verify reads the whole log at path with all segments that are there, and may do
-// so while it is in use. It returns a *Damage for the first record that is not as
-// it was written, and for the first segment that is missing between others or
-// does not follow from the one before. Heads that were kept elsewhere are checked,
-// too: the log must hold at least as many records as each of them and have had its
-// root at its size, or else records were cut off or the log was written anew.
+// Verify reads the whole log at path with all its segments, and may do so while it is in use.
+// It returns a *Damage for the first changed record, and for the first segment that is
+// missing between others or does not follow from the one before. Heads that were kept
+// elsewhere are checked, too: the log must hold at least as many records as each of them and
+// have had its root at its size, or else records were cut off or the log was written anew.
 func Verify(path string, known ...ddf.AuditHead) (Report, error) {
 	known = slices.Clone(known)
 	slices.SortFunc(known, func(a, b ddf.AuditHead) int { return cmp.Compare(a.Size, b.Size) })
@@ -44,7 +43,7 @@ func Verify(path string, known ...ddf.AuditHead) (Report, error) {
 	return report, err
 }
 
-// verify is Verify of a log that may be rotated meanwhile.
+// verify is Verify of a log that may be rotated during that.
 func verify(r *reader, known []ddf.AuditHead) (report Report, err error) {
 	defer func() {
 		at := r.at()
@@ -93,10 +92,9 @@ func verify(r *reader, known []ddf.AuditHead) (report Report, err error) {
 	return report, nil
 }
 
-// Read returns up to max records from index from on, across the segments that
-// are there, checking the log up to there. Records that were rotated away are
-// left out. Records before the first that is not as it was written are returned
-// along with the *Damage.
+// Read returns up to max records from index from on, across the segments, checking the log up
+// to there. It leaves out records that were rotated away. Records before the first changed
+// one are returned along with the *Damage.
 func Read(path string, from uint64, max int) ([]ddf.AuditRecord, error) {
 	if max <= 0 {
 		return nil, gpuerr.New(gpuerr.Invalid, "max is %d; ask for at least one record", max)

@@ -12,7 +12,7 @@ import (
 // The state word of an account: how many operations are inside, and these flags.
 const (
 	closed   = 1 << (32 + iota) // no new charges
-	detached                    // out of the tree; its parent keeps what it spent
+	detached                    // out of the tree; its parent keeps its spending
 	paused                      // the holder of Ledger.mu looks at or changes it
 
 	insideMask = 1<<32 - 1
@@ -32,14 +32,14 @@ type Account struct {
 
 	_      [32]byte      // state is written by every operation on a; parent and name are read by those below
 	state  atomic.Uint64 // operations inside | flags
-	broken atomic.Bool   // a release took more than was charged; Check tells
+	broken atomic.Bool   // a release took more than was charged; Check reports it
 	counts [NumClasses]count
 }
 
 // count is one class of one account, on its own cache line: held is written by
 // every charge of everyone below.
 type count struct {
-	held    atomic.Uint64 // reserved and used, of a and everyone below; and what is idle there
+	held    atomic.Uint64 // reserved and used, of a and all accounts below; with their idle units
 	used    atomic.Uint64 // the committed part of held; unused for spent classes
 	own     atomic.Uint64 // the part of held charged to a itself, or idle there
 	ownUsed atomic.Uint64 // the committed part of own
@@ -117,8 +117,8 @@ func (a *Account) tightest(c Class, at *Account, room uint64) (*Account, uint64)
 	return at, room
 }
 
-// Available is what could be charged to a right now: the least room on the way
-// up, 0 once a is closed.
+// Available returns how much could be charged to a right now: the least room on the way up, 0
+// once a is closed.
 func (a *Account) Available(c Class) uint64 {
 	if c >= NumClasses {
 		return 0

@@ -5,12 +5,11 @@ import (
 	"fmt"
 )
 
-// Check verifies every invariant of the whole tree and names each account and
-// class that breaks one: what an account holds is its own charges plus what its
-// children hold, for reserved and used alike; nothing was ever held above its
-// peak; nothing was released that was not charged; a closed account admits
-// nothing below it; the tree is linked both ways. It is exact while others
-// charge: they wait for it.
+// Check verifies every invariant of the whole tree and names each account and class that
+// breaks one: an account holds its own charges plus those of its children, for reserved and
+// used alike; no count was ever above its peak; nothing was released that was not charged; a
+// closed account admits nothing below it; the tree is linked both ways. It is exact while
+// other goroutines charge: they wait for it.
 func (l *Ledger) Check() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -101,7 +101,7 @@ func (a *Account) eachPoolLocked(visit func(*pool)) {
 	}
 }
 
-// recall gives back what is idle in c below a, and a itself.
+// recall gives back the idle units of c below a, and those of a itself.
 func (a *Account) recall(c Class) {
 	a.lockIdle()
 	a.recallLocked(c)
@@ -198,7 +198,7 @@ func (s *stash) end() {
 	}
 }
 
-// take takes n of what is idle.
+// take takes n of the idle units.
 func (s *stash) take(n uint64) bool {
 	for {
 		w := s.word.Load()
@@ -211,7 +211,7 @@ func (s *stash) take(n uint64) bool {
 	}
 }
 
-// give keeps n, if s is warm and may keep so many.
+// give keeps n, if s is warm and may keep them.
 func (s *stash) give(n uint64) bool {
 	for {
 		w := s.word.Load()

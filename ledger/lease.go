@@ -49,7 +49,7 @@ func (l *Lease) giveSlow(n uint64) {
 	a.leave()
 }
 
-// keep makes l warm with n idle units, unless it should not keep so many.
+// keep makes l warm with n idle units, unless that is too many.
 func (l *Lease) keep(n uint64) bool {
 	a, c := l.account, l.class
 	a.idle.mu.Lock()
@@ -140,7 +140,7 @@ func (m *Meter) chargeAhead(n uint64) {
 		return
 	}
 
-	for { // what is still idle is less than n: it stays, and fits
+	for { // fewer than n are idle: they stay, and fit
 		w := m.word.Load()
 		if m.word.CompareAndSwap(w, w&idleMask+ahead) {
 			return

@@ -86,8 +86,8 @@ func (a *Account) Child(name string, limits Limits) (*Account, error) {
 	return child, nil
 }
 
-// SetLimit changes a limit while others charge. Lowering it below what is held
-// takes nothing back; it blocks new charges. Setting what is set returns at once.
+// SetLimit changes a limit while others charge. Lowering it below the current charges takes
+// nothing back; it blocks new charges. Setting the current value returns at once.
 func (a *Account) SetLimit(c Class, n uint64) {
 	if c >= NumClasses || a.counts[c].limit.Load() == n {
 		return

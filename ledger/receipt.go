@@ -27,7 +27,7 @@ type Receipt struct {
 	state uint32
 }
 
-// Amount is what is still charged.
+// Amount is the amount that is still charged.
 func (r *Receipt) Amount() uint64 {
 	if atomic.LoadUint32(&r.state) == released {
 		return 0

@@ -6,9 +6,9 @@ import (
 	"capgpu/gpuerr"
 )
 
-// Reserve charges n of class c to a and every account above it, or to none. The
-// refusal is a gpuerr.Quota error with what was asked and what the tightest
-// account had; gpuerr.Closed after Close. Reserving nothing gives a zero Receipt.
+// Reserve charges n of class c to a and every account above it, or to none. The refusal is a
+// gpuerr.Quota error with the requested amount and the room of the tightest account;
+// gpuerr.Closed after Close. Reserving nothing gives a zero Receipt.
 func (a *Account) Reserve(c Class, n uint64) (Receipt, error) {
 	if err := a.reserve(c, n); err != nil || n == 0 {
 		return Receipt{}, err
@@ -136,17 +136,17 @@ func (k *count) raisePeak(held uint64) {
 	}
 }
 
-// release takes back n of what is charged to a. The caller has entered a, or
-// holds the lock of its pool.
+// release takes back n of a's charges. The caller has entered a, or holds the lock of its
+// pool.
 func (a *Account) release(c Class, n uint64) {
 	a.giveBack(&a.counts[c].own, n)
 	a.undo(c, n, nil)
 }
 
-// undo takes back n of held from a up to, but not including, end. It goes from
-// the top down, as Release does: what an account no longer holds, those above it
-// must not hold any more either. Otherwise those below could charge it again, and
-// the accounts above would show more than the limits below them allow.
+// undo takes back n of held from a up to, but not including, end. It goes from the top down,
+// as Release does: the accounts above must not hold more than the sum below. Otherwise
+// accounts below could charge it again, and the accounts above would show more than the
+// limits below them allow.
 func (a *Account) undo(c Class, n uint64, end *Account) {
 	if a == end {
 		return
@@ -157,8 +157,8 @@ func (a *Account) undo(c Class, n uint64, end *Account) {
 	a.giveBack(&a.counts[c].held, n)
 }
 
-// giveBack subtracts n, but never below zero: that would be a receipt released
-// through a copy, and Check tells of it.
+// giveBack subtracts n, but never below zero: that would be a receipt released through a
+// copy, and Check reports it.
 func (a *Account) giveBack(v *atomic.Uint64, n uint64) {
 	for {
 		old := v.Load()

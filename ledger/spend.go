@@ -74,7 +74,7 @@ func spendable(c Class) error {
 func (k *count) over() bool { return k.held.Load() > k.limit.Load() }
 func (k *count) full() bool { return k.room() == 0 }
 
-// stillIs says whether what was found of a is so when nothing is idle below it.
+// stillIs checks a condition of a again when nothing is idle below it.
 func (a *Account) stillIs(c Class, so func(*count) bool) (yes bool) {
 	a.exactly(c, func(k *count) { yes = so(k) })
 	return yes
@@ -133,8 +133,8 @@ func (a *Account) prepayHeld(c Class, n uint64) bool {
 	}
 }
 
-// unspend takes back what was prepaid: the root last, since it is never to hold
-// less than those below.
+// unspend takes back prepaid units: the root last, since it must never hold less than those
+// below.
 func (a *Account) unspend(c Class, n uint64) {
 	a.giveBack(&a.counts[c].own, n)
 	a.unspendHeld(c, n)

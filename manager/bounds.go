@@ -96,7 +96,8 @@ const tenantDescriptors = 2 + logDescriptors
 // it is masked.
 const functionDescriptors = 13 + 2*logDescriptors + 3*driverDescriptors + zeroPoolSizes*zeroPoolSpares
 
-// descriptorsOf are what connections and functions may take, without DMA memory.
+// descriptorsOf returns how many descriptors connections and functions may take, without DMA
+// memory.
 func descriptorsOf(p *Policy, functions []FunctionPolicy) uint64 {
 	need := uint64(reservedDescriptors)
 	for _, t := range p.Tenants {
@@ -161,7 +162,7 @@ type grace struct {
 
 func newGrace(d time.Duration) *grace { return &grace{timer: time.NewTimer(d)} }
 
-// lateGrace is for what is waited for when the time is up already.
+// lateGrace bounds waits that begin after the time is up.
 const lateGrace = 100 * time.Millisecond
 
 // wait reports whether done was closed in time.

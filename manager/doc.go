@@ -28,13 +28,13 @@
 // status) are passed on as its claim, and the manager does not act on them. A gate holds one
 // client's connection and nothing else.
 //
-// Locks: lentMemory.mu, servedTenants.mu, watchedDrivers.mu, stateBoard.mu, faultDesk.mu, faultGaps.mu, rateLimiter.mu, gatePace.mu,
-// gatePool.mu, logPaces.mu and idleWatch.mu are leaves. Inside openSessions.mu only
-// idleWatch.mu is taken; inside zeroPool.mu and seats.mu only the ledger's locks. None of
-// them is held across a system call that can block, a call to a peer, or a wait for a
-// process. recordOnce.mu and share.mu are held across the append that they guard; inside
-// share.mu auditShares.mu is taken. The sink of IOMMU faults runs under the lock of its
-// reader.
+// Locks: lentMemory.mu, servedTenants.mu, watchedDrivers.mu, stateBoard.mu, faultDesk.mu,
+// faultGaps.mu, rateLimiter.mu, gatePace.mu, gatePool.mu, logPaces.mu and idleWatch.mu are
+// leaves. Inside openSessions.mu only idleWatch.mu is taken; inside zeroPool.mu and seats.mu
+// only the ledger's locks. None of them is held across a system call that can block, a call
+// to a peer, or a wait for a process. recordOnce.mu and share.mu are held across the append
+// that they guard; inside share.mu auditShares.mu is taken. The sink of IOMMU faults runs
+// under the lock of its reader.
 //
 // After Close only the audit logs on disk are left. Every process is dead and reaped, every
 // socket removed, every memory object punched and closed, and the ledger is at zero;

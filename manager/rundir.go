@@ -21,8 +21,8 @@ type runDir struct {
 	left leftovers // of a manager that crashed
 }
 
-// openRunDir makes or takes over a directory that only this user can write to. It removes
-// what a manager that crashed has left.
+// openRunDir makes or takes over a directory that only this user can write to. It removes the
+// leftovers of a manager that crashed.
 func openRunDir(path string) (*runDir, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {

@@ -42,7 +42,7 @@ const (
 	numCauses
 )
 
-// TrapKind is what a trapped lane did.
+// TrapKind is the undefined act of a trapped lane.
 type TrapKind uint8
 
 const (
@@ -50,7 +50,7 @@ const (
 	OutOfBounds               // access beyond a binding
 	Misaligned                // access not a multiple of its size
 	DivideByZero              // integer division by zero
-	Unreachable               // control reached what the program called unreachable
+	Unreachable               // control reached a place that the program declares unreachable
 	MemoryGone                // the memory under a binding could not be read
 	DivergentBarrier          // not all lanes of a workgroup reached a barrier together
 	DataRace                  // two lanes used the same memory with no barrier between (checked sessions)

@@ -18,15 +18,15 @@ import (
 // registers of edu functions. At last the guest is made to panic, and its kernel prints all
 // tasks. (The parameters for that are in VM.args.)
 
-// Bounds of the looking: for one answer of the monitor, and for what the guest prints as
-// it panics.
+// Bounds of the inspection: for one answer of the monitor, and for the guest's output as it
+// panics.
 const (
 	answerTime = 2 * time.Second
 	panicTime  = 15 * time.Second
 )
 
-// autopsy tells what QEMU is doing. monitor may be nil. It returns when ctx ends, as it
-// does with QEMU, or when all was looked at.
+// autopsy prints the state of QEMU. monitor may be nil. It returns when ctx ends, which it
+// does with QEMU, or when all was inspected.
 func autopsy(ctx context.Context, pid, cpus int, monitor *qmp.Client, say func(line string)) {
 	for _, line := range threads(pid) {
 		say("qemu: " + line)
@@ -133,7 +133,7 @@ type question struct {
 	lines   *regexp.Regexp
 }
 
-// saying is what an answer says, as the transcript has it.
+// saying formats an answer for the transcript.
 func (q question) saying(answer string) (lines []string) {
 	for line := range strings.Lines(answer) {
 		if line = strings.TrimSpace(line); q.lines.MatchString(line) {

@@ -19,7 +19,7 @@ type HardwareFigure struct {
 	Name   string  `json:"name"`
 	What   string  `json:"what"`
 	Ratio  float64 `json:"ratio"` // of ours to the peer; of counts: per launch
-	Bound  float64 `json:"bound"` // what the ratio must not exceed
+	Bound  float64 `json:"bound"` // the ratio must not exceed it
 	Met    bool    `json:"met"`
 	Ours   float64 `json:"oursNs,omitempty"` // medians
 	Peer   float64 `json:"peerNs,omitempty"`
@@ -98,7 +98,7 @@ func BenchHardware(ctx context.Context, names []string, pairs int, output io.Wri
 	return hardwareFigures(out.String(), names)
 }
 
-// hardwareFigures reads what the benchmarks printed.
+// hardwareFigures reads the output of the benchmarks.
 func hardwareFigures(text string, names []string) (all []HardwareFigure, err error) {
 	for _, b := range hardwareBenchmarks {
 		if !slices.Contains(names, b.name) {

@@ -20,11 +20,11 @@ type Conformance struct {
 	Full    bool                             // the counts of the behaviours' sources
 	Devices []string                         // "mock", "edu"; none: both
 	Run     string                           // regular expression of the numbers to run, as "0[14]"; "" = all
-	Logf    func(format string, args ...any) // what is under way; may be nil
+	Logf    func(format string, args ...any) // gets the progress; may be nil
 }
 
-// Results runs it. The error says that there are no results, never that some failed; what
-// the tests printed is part of it.
+// Results runs it. An error means that there are no results, never that some failed; it
+// contains the output of the tests.
 func (x Conformance) Results(ctx context.Context) (all []conformance.Result, err error) {
 	repo, err := RepoRoot()
 	if err != nil {
@@ -127,7 +127,7 @@ func (x Conformance) edu(ctx context.Context, repo, dir, suite string) (string, 
 	return out.String(), err
 }
 
-// resultsIn reads what the suite reports.
+// resultsIn reads the results of the suite.
 func resultsIn(text string) (all []conformance.Result) {
 	for line := range strings.Lines(text) {
 		told, ok := strings.CutPrefix(strings.TrimSpace(line), conformance.ReportPrefix)

@@ -1,4 +1,4 @@
-// Package qemu boots capgpu in a virtual machine and believes only what it sees.
+// Package qemu boots capgpu in a virtual machine and judges its observable behaviour.
 //
 // A guest is a stock Debian kernel with an initramfs of our own static
 // binaries: guest/init is PID 1, starts the device-manager the way a host would

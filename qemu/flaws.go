@@ -13,13 +13,13 @@ import (
 // maxBoots is how often Run boots a machine that dies of a flaw.
 const maxBoots = 3
 
-// staleCode is what a guest says that dies so: while one processor patches the kernel's text
-// (a static branch, say), another may still run the int3 that held its place, after the kernel
-// has forgotten about it. Seen twice in some eighty boots. Nothing of ours writes to the
-// kernel's text.
+// staleCode is the last message of a guest that dies of this flaw: while one processor
+// patches the kernel's text (a static branch, say), another may still run the int3 that held
+// its place, after the kernel has forgotten about it. Seen twice in some eighty boots. No
+// code of this project writes to the kernel's text.
 const staleCode = "Oops: int3: "
 
-// flaw is what the emulator did to a guest; empty: nothing that is known.
+// flaw returns the emulator's flaw that ended a guest; empty: no known one.
 func (t Transcript) flaw() string {
 	if t.has(staleCode) {
 		return fmt.Sprintf("ran code that the kernel had already replaced (%q)", staleCode)

@@ -26,7 +26,7 @@ type GuestRun struct {
 	MemoryMiB int
 	Timeout   time.Duration
 	Silence   time.Duration // as VM's
-	Output    io.Writer     // what the program prints
+	Output    io.Writer     // the program's output
 	Again     func()        // as VM's: what Output was given so far counts no more; may be nil
 	Console   func(string)  // each line of the guest's console; may be nil
 	Logf      func(format string, args ...any)
@@ -61,7 +61,7 @@ func (g GuestRun) Run(ctx context.Context) (exit int, err error) {
 	transcript, err := bootFiles(ctx, vm, g.Logf, func(repo, cache string, k Kernel) ([]File, error) {
 		return g.files(ctx, repo, cache, k)
 	})
-	if errors.Is(err, ErrTimeout) { // the console's end tells what it was doing
+	if errors.Is(err, ErrTimeout) { // the console's end shows what it was doing
 		return 0, fmt.Errorf("%w; its console's end:\n%s", err, transcript.tail(autopsyLines))
 	}
 	if err != nil {

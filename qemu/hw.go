@@ -18,7 +18,8 @@ const HardwareTimeout = 10 * time.Minute
 // hardwareSilence bounds one check of it.
 const hardwareSilence = 4 * time.Minute
 
-// HardwareGolden is what the client and init must say in a run of the hardware guest.
+// HardwareGolden is the expected output of the client and init in a run of the hardware
+// guest.
 func HardwareGolden() Golden { return ParseGolden(hardwareGolden) }
 
 // Hardware is one run of the hardware guest: two edu functions, two tenants, an honest
@@ -31,8 +32,7 @@ type Hardware struct {
 	Logf    func(format string, args ...any)
 }
 
-// Run boots the guest and judges what it said. The error is nil only if everything
-// passed.
+// Run boots the guest and judges its output. The error is nil only if everything passed.
 func (h Hardware) Run(ctx context.Context) (checks int, transcript Transcript, err error) {
 	wishes := newWishes()
 	vm := VM{

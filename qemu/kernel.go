@@ -47,10 +47,10 @@ var guestModules = []string{"irqbypass", "vfio", "vfio_iommu_type1", "vfio-pci-c
 // moduleSuffix: Debian compresses its modules; the kernel unpacks them itself.
 const moduleSuffix = ".ko.xz"
 
-// FindKernel returns a guest kernel: the one that $KERNEL names (its modules, if
-// any, by $KERNEL_MODULES), else the cached one, else it downloads the Debian
-// package into cacheDir, where apt checks its signature, and unpacks what is
-// needed. Nothing is installed on the host.
+// FindKernel returns a guest kernel: the one that $KERNEL names (its modules, if any, by
+// $KERNEL_MODULES), else the cached one, else it downloads the Debian package into cacheDir,
+// where apt checks its signature, and unpacks the needed files. Nothing is installed on the
+// host.
 func FindKernel(ctx context.Context, cacheDir string, logf func(format string, args ...any)) (Kernel, error) {
 	if path := os.Getenv("KERNEL"); path != "" {
 		if _, err := os.Stat(path); err != nil {
@@ -143,7 +143,7 @@ func fetchKernel(ctx context.Context, cacheDir string) error {
 	return keepKernel(filepath.Join(work, "root"), cacheDir)
 }
 
-// keepKernel moves what is needed of an unpacked package into the cache, as
+// keepKernel moves the needed files of an unpacked package into the cache, as
 // kernel/VERSION/.
 func keepKernel(root, cacheDir string) error {
 	images, err := filepath.Glob(filepath.Join(root, "boot", "vmlinuz-*"))
@@ -234,7 +234,7 @@ func privateLists(ctx context.Context, dir string) ([]string, error) {
 	return options, err
 }
 
-// command runs a tool in dir and returns what it printed; the error carries it.
+// command runs a tool in dir and returns its output; the error contains it.
 func command(ctx context.Context, dir, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = dir

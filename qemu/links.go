@@ -25,7 +25,7 @@ type Port struct {
 // monitor. No path on the disk names them, so no two machines share one.
 type links struct {
 	vm     VM
-	heard  func() // called when a port has said something
+	heard  func() // called after output of a port
 	ours   []*os.File
 	theirs []*os.File // descriptors 3, 4, … of QEMU
 	stop   context.CancelFunc
@@ -113,7 +113,7 @@ func (l *links) runMonitor(ctx context.Context) error {
 	return err
 }
 
-// hearing is a writer that tells of each write.
+// hearing is a writer that reports each write.
 type hearing struct {
 	to    io.Writer
 	heard func()
@@ -124,7 +124,7 @@ func (h hearing) Write(p []byte) (int, error) {
 	return h.to.Write(p)
 }
 
-// drain reads what QEMU left behind when it exited.
+// drain reads the bytes that QEMU left when it exited.
 func (l *links) drain() {
 	l.stop()
 	for _, f := range l.ours {

@@ -12,15 +12,15 @@ import (
 	"capgpu/model/synth"
 )
 
-// The guest's model server goes on with guestPrompt for guestTokens tokens, the most
-// likely each time.
+// The guest's model server continues guestPrompt by guestTokens tokens, the most likely each
+// time.
 const (
 	guestPrompt = "Once"
 	guestTokens = 64
 )
 
-// madeUpText is what the made-up model of guestModels answers: a test holds it to an
-// independent float64 implementation.
+// madeUpText is the answer of guestModels' made-up model: a test holds it to an independent
+// float64 implementation.
 //
 //go:embed testdata/made-up.txt
 var madeUpText []byte

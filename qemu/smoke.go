@@ -23,10 +23,10 @@ const SmokeTimeout = 5 * time.Minute
 // smokeSilence bounds one check of it.
 const smokeSilence = 2 * time.Minute
 
-// SmokeGolden is what the client and init must say in a smoke run.
+// SmokeGolden is the expected output of the client and init in a smoke run.
 func SmokeGolden() Golden { return ParseGolden(smokeGolden) }
 
-// LifecycleGolden is what the manager must say beside it.
+// LifecycleGolden is the expected output of the manager beside it.
 func LifecycleGolden() Golden { return ParseGolden(lifecycleGolden) }
 
 // Smoke is one run of the smoke guest.
@@ -38,8 +38,8 @@ type Smoke struct {
 	Logf    func(format string, args ...any)
 }
 
-// Run gets the kernel, builds the initramfs, boots it and judges what it said.
-// The error is nil only if everything passed.
+// Run gets the kernel, builds the initramfs, boots it and judges its output. The error is nil
+// only if everything passed.
 func (s Smoke) Run(ctx context.Context) (checks int, transcript Transcript, err error) {
 	vm := VM{MemoryMiB: 1024, CPUs: 2, Timeout: s.Timeout, Boot: BootTime, Silence: cmp.Or(s.Silence, smokeSilence), Line: s.Line}
 	if vm.Timeout == 0 {

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Transcript is what the guest's console said, line by line.
+// Transcript is the output on the guest's console, line by line.
 type Transcript []string
 
 // verdict is the last line of a guest that passed. Only the guest's init writes
@@ -18,7 +18,7 @@ var (
 	judgment = regexp.MustCompile(`^capgpu-(?:smoke|hw):`)
 )
 
-// powerDown is what the kernel says after init's last word.
+// powerDown is the kernel's line after init's last word.
 var powerDown = regexp.MustCompile(`^\[ *[0-9.]+\] reboot: Power down$`)
 
 // Verdict returns the number of checks that the guest says have passed. The

@@ -34,7 +34,7 @@ type VM struct {
 	Functions int           // edu functions, each behind a root port of its own: edu0, edu1, …
 	Ports     []Port        // where the guest can write to us
 	Timeout   time.Duration // for everything from start to exit
-	Boot      time.Duration // for how long it may say nothing before it has said boot.Ready; 0 = Timeout
+	Boot      time.Duration // how long it may be silent before it has printed boot.Ready; 0 = Timeout
 	Silence   time.Duration // for how long it may say nothing, from its first line on; 0 = Timeout
 	Line      func(string)  // called for each line of the console as it comes, one at a time; may be nil
 	Again     func()        // called before the machine is booted again: earlier output of Ports and Line does not count any more; may be nil
@@ -44,7 +44,7 @@ type VM struct {
 	Monitor func(ctx context.Context, monitor *qmp.Client) error
 }
 
-// maxLineBytes and maxLines bound what a runaway guest can make us keep.
+// maxLineBytes and maxLines bound the memory for a runaway guest's output.
 const (
 	maxLineBytes = 8 << 10
 	maxLines     = 100_000
@@ -61,13 +61,13 @@ var fatalWords = []string{"KVM internal error", "Kernel panic - not syncing", "q
 // 2 to 4 s on two cores.
 const BootTime = 90 * time.Second
 
-// ErrTimeout: a guest took longer than its time, or said nothing for too long.
+// ErrTimeout: a guest took longer than its time, or was silent for too long.
 var ErrTimeout = errors.New("the guest did not power off")
 
 // errNoBoot is an ErrTimeout of a guest that has not got to doing anything of ours.
 var errNoBoot = fmt.Errorf("%w: it has not booted", ErrTimeout)
 
-// escapes are what the firmware sends to a terminal before the kernel starts.
+// escapes are the firmware's codes for a terminal before the kernel starts.
 var escapes = regexp.MustCompile("\x1b(\\[[0-9;?=]*[A-Za-z]|c)")
 
 // Run boots the machine and returns the console's lines, complete or not. The error is nil
@@ -279,8 +279,8 @@ func (v VM) args() []string {
 		"-kernel", v.Kernel, "-initrd", v.Initrd, "-append", strings.Join(line, " "))
 }
 
-// eduDevices are edu functions that can be unplugged, each alone behind a port
-// and so alone in its IOMMU group, as 0000:01:00.0, 0000:02:00.0, …
+// eduDevices are edu functions that can be unplugged, each alone behind a port and so alone
+// in its IOMMU group, as 0000:01:00.0, 0000:02:00.0, …
 func eduDevices(n int) []string {
 	var devices []string
 	for i := range n {
@@ -295,7 +295,7 @@ func eduDevices(n int) []string {
 type console struct {
 	line  func(string)
 	fail  context.CancelCauseFunc
-	spoke chan struct{} // holds one when something was said
+	spoke chan struct{} // holds one after output
 
 	mu sync.Mutex
 	// +checklocks:mu
@@ -303,7 +303,7 @@ type console struct {
 	// +checklocks:mu
 	dissected bool // a panic is wanted
 	// +checklocks:mu
-	ready bool // boot.Ready was said
+	ready bool // boot.Ready was printed
 }
 
 // saidReady reports whether the guest has booted.
@@ -313,7 +313,7 @@ func (c *console) saidReady() bool {
 	return c.ready
 }
 
-// heard is called when the guest has said something.
+// heard is called after output of the guest.
 func (c *console) heard() {
 	select {
 	case c.spoke <- struct{}{}:
@@ -372,7 +372,7 @@ func (c *console) take() Transcript {
 	return c.lines
 }
 
-// clean drops what a serial line has beyond text.
+// clean drops everything but text from a serial line.
 func clean(raw string) string {
 	s := escapes.ReplaceAllString(raw, "")
 	return strings.Map(func(r rune) rune {

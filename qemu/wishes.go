@@ -13,7 +13,7 @@ import (
 // device_del edu1" unplugs a function.
 const hostWord = "capgpu-host: "
 
-// wishes are what the guest asks of its host, found in what it prints.
+// wishes are the guest's requests to its host, found in its output.
 type wishes struct {
 	line []byte
 	todo chan string
@@ -24,7 +24,7 @@ const maxWishes = 16
 
 func newWishes() *wishes { return &wishes{todo: make(chan string, maxWishes)} }
 
-// forget is for a guest that is booted again: what the last one asked for is not this one's.
+// forget is for a guest that is booted again: the last boot's requests are dropped.
 func (w *wishes) forget() {
 	w.line = w.line[:0]
 	for {
@@ -36,7 +36,7 @@ func (w *wishes) forget() {
 	}
 }
 
-// Write takes what the guest has printed.
+// Write takes the guest's output.
 func (w *wishes) Write(p []byte) (int, error) {
 	for _, b := range p {
 		if b != '\n' {

@@ -6,7 +6,7 @@ import (
 	"capgpu/ddf"
 )
 
-// account is what the log says about a key.
+// account is the log's content about a key.
 type account struct {
 	first           uint64 // index of its first record
 	last            time.Time
@@ -19,7 +19,7 @@ type account struct {
 	faults          uint64
 }
 
-// side is what one source says.
+// side is the content of one source.
 type side struct {
 	maps, unmaps       map[Span]entry // without the sums
 	mapSums, unmapSums Sum            // without the spans

@@ -37,9 +37,9 @@ type Row struct {
 	KernelMaps, KernelUnmaps Sum // by the kernel; for closing, too
 	Kept                     int // by the manager: mapped until the function is closed
 
-	Matched    uint64 // maps and unmaps of which both sources tell
-	Missing    uint64 // that only the manager tells of
-	Unexpected uint64 // that only the kernel tells of
+	Matched    uint64 // maps and unmaps in both sources
+	Missing    uint64 // in the manager's only
+	Unexpected uint64 // in the kernel's only
 	Pending    uint64 // of those two, what may come yet, or was cut off
 	Mismatches uint64 // that the manager found itself
 	Faults     uint64 // at least
@@ -48,8 +48,8 @@ type Row struct {
 // Report is the comparison of a whole log.
 type Report struct {
 	Rows []Row
-	// Lost is how many of the kernel's events, and of the manager's operations, could
-	// not be compared: what was to be seen in them is not proven.
+	// Lost is how many of the kernel's events, and of the manager's operations, could not be
+	// compared: nothing is proven about these.
 	Lost uint64
 	// AuditLost is how many records the log itself says are missing.
 	AuditLost bool
@@ -79,7 +79,7 @@ type key struct {
 	epoch    uint64
 }
 
-// source is what the log says of the second source of a function.
+// source is the log's content about the second source of a function.
 type source struct{ reason string }
 
 // reader collects accounts.
@@ -224,7 +224,7 @@ func (r *reader) judge(whole bool) {
 		source, real := r.sources[key{run: k.run, function: k.function}]
 		switch {
 		case real:
-		case !whole && k.run == 1, r.isCut(k): // what said so may have been rotated away
+		case !whole && k.run == 1, r.isCut(k): // the record may have been rotated away
 			if !a.kernel.any() {
 				continue
 			}
@@ -281,7 +281,7 @@ func (r *reader) row(k key, a *account, src source, whole bool) Row {
 		row.State = Unfinished
 	}
 
-	// Only what has ended must agree to the last moment.
+	// Only an ended account must agree to the last moment.
 	var grace time.Time
 	if row.State == Live || row.State == Unfinished {
 		grace = r.lastOf[k.run].Add(-lag)

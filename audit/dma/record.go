@@ -15,7 +15,7 @@ const (
 	KindKept    = "dma.kept"    // the same, cause="": it could not be taken back
 	KindSummary = "dma.summary" // maps= mapBytes= mapSum= unmaps= unmapBytes= unmapSum=: without records of their own
 
-	KindKernel   = "iommu.kernel"   // what the kernel did: see Kernel
+	KindKernel   = "iommu.kernel"   // actions of the kernel: see Kernel
 	KindMismatch = "iommu.mismatch" // the manager's own comparison failed; cause=""
 	KindLost     = "iommu.lost"     // events= operations=: actions of the kernel that could not be recorded
 	KindSource   = "audit.source"   // source=iommu state=watched or state=unavailable reason=""
@@ -23,22 +23,22 @@ const (
 	KindFaults   = "iommu.faults"   // faults=: without records of their own
 )
 
-// Kernel is what the kernel did for a function in one epoch, or a part of it. In a
-// record it is either spans or sums.
+// Kernel is the kernel's actions for a function in one epoch, or a part of them. In a record
+// it is either spans or sums.
 type Kernel struct {
 	Function string
 	Epoch    uint64
-	// Map and Unmap are spans as the kernel mapped and unmapped them; what it did in
-	// pieces for one operation of the manager is joined.
+	// Map and Unmap are the kernel's maps and unmaps. Pieces of one operation of the manager
+	// are joined.
 	Map, Unmap []Span
-	// Close is what was unmapped because the function was closed.
+	// Close has the unmaps at the close of the function.
 	Close []Span
-	// Undone is what was mapped and unmapped again within one operation: the kernel
-	// tries a domain when a group is attached to it, and a map can fail half-way.
+	// Undone has the maps that were unmapped within the same operation: the kernel tries a
+	// domain when a group is attached to it, and a map can fail half-way.
 	Undone []Span
 	// MoreUndone is how many of those are in no list.
 	MoreUndone uint64
-	// Maps, Unmaps and Closes are sums of what is in no list.
+	// Maps, Unmaps and Closes are sums of spans that are in no list.
 	Maps, Unmaps, Closes Sum
 }
 

@@ -29,12 +29,12 @@ func total(spans map[Span]entry, sum Sum) Sum {
 	return sum
 }
 
-// comparison is of one row.
+// comparison is the comparison of one row.
 type comparison struct {
 	report *Report
 	row    *Row
 	where  string
-	grace  time.Time // what is later than this may be pending; zero: nothing may
+	grace  time.Time // later actions may be pending; zero: none may
 	last   time.Time // of the row's records
 }
 

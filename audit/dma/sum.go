@@ -14,7 +14,7 @@ type Span struct {
 	Bytes uint64
 }
 
-// String is what records hold: 0x100000000+2097152.
+// String is the form in records: 0x100000000+2097152.
 func (s Span) String() string { return fmt.Sprintf("%#x+%d", s.IOVA, s.Bytes) }
 
 // Sum is an account of spans that does not depend on their order: their number,

@@ -1,12 +1,12 @@
-// Command copyright writes what has to come along with the programs: the licences and
-// notices of everything that is linked into them.
+// Command copyright writes the licences and notices of everything that is linked into the
+// programs, which have to come along with them.
 //
 //	usage: copyright -o FILE PACKAGE...
 //
-// It asks the go command which packages the programs are made of, and takes the licence
-// files of each from the module cache, and of the standard library from the toolchain. The
-// same modules give the same text. A module without a licence is an error: a program that
-// has it may not be passed on.
+// It asks the go command for the packages of the programs, and takes the licence files of
+// each from the module cache, and of the standard library from the toolchain. The same
+// modules give the same text. A module without a licence is an error: a program that has it
+// may not be passed on.
 package main
 
 import (
@@ -61,7 +61,7 @@ type file struct {
 	text string
 }
 
-// listed is what the go command tells of a package.
+// listed is the go command's description of a package.
 type listed struct {
 	ImportPath, Dir string
 	Standard        bool
@@ -187,7 +187,7 @@ func (p *part) collect(root, dir string) error {
 
 const line = "--------------------------------------------------------------------------------"
 
-// write tells of all parts, and has each text once.
+// write writes all parts, and each text once.
 func write(w io.Writer, parts []part) {
 	fmt.Fprint(w, "capgpu is Copyright The capgpu authors, and licensed under the Apache License, Version\n"+
 		"2.0: the files LICENSE and NOTICE. Its programs are linked with these modules of others:\n\n")

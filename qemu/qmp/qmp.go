@@ -122,8 +122,7 @@ func (c *Client) Execute(ctx context.Context, command string, arguments, result 
 	}
 }
 
-// WaitEvent returns the next event for which match says so and drops those
-// before it.
+// WaitEvent returns the next event that match accepts and drops those before it.
 func (c *Client) WaitEvent(ctx context.Context, match func(Event) bool) (Event, error) {
 	for {
 		c.mu.Lock()

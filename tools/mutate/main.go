@@ -76,7 +76,7 @@ func main() {
 	}
 }
 
-// pkg is what go list says.
+// pkg is a package as go list describes it.
 type pkg struct {
 	Dir, ImportPath string
 	GoFiles         []string
@@ -93,7 +93,7 @@ func list(o *options, pattern string) (p pkg, err error) {
 	return p, json.Unmarshal(out, &p)
 }
 
-// verdict is what became of a mutant.
+// verdict is the fate of a mutant.
 type verdict int
 
 const (
@@ -155,7 +155,7 @@ func measure(ctx context.Context, o *options, pattern string) error {
 		}
 		v, _, _ := try(o, p, work, m)
 		if ctx.Err() != nil {
-			break // what was under way may have been interrupted, too
+			break // the runs under way may have been interrupted, too
 		}
 		count[v]++
 		if v == stillborn {
@@ -206,7 +206,7 @@ func try(o *options, p pkg, work string, m *mutant) (_ verdict, said string, too
 	defer stop()
 	run := exec.CommandContext(ctx, binary, "-test.short", "-test.failfast", "-test.skip="+o.skip, "-test.timeout="+o.timeout.String())
 	run.Dir = p.Dir
-	run.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // with what the tests start
+	run.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // with the processes that the tests start
 	run.Cancel = func() error { return syscall.Kill(-run.Process.Pid, syscall.SIGKILL) }
 	run.WaitDelay = time.Second
 	var out bytes.Buffer

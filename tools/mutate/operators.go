@@ -76,7 +76,7 @@ func mutantsOf(path string, source []byte) ([]mutant, error) {
 	}
 	f := finder{path: path, source: source, files: files}
 	for _, d := range file.Decls {
-		if fn, ok := d.(*ast.FuncDecl); ok && fn.Body != nil && fn.Name.Name != "String" { // what is printed is for people
+		if fn, ok := d.(*ast.FuncDecl); ok && fn.Body != nil && fn.Name.Name != "String" { // its output is for people
 			f.function(fn)
 			ast.Inspect(fn.Body, f.visit)
 		}
@@ -120,7 +120,7 @@ func (f *finder) visit(n ast.Node) bool {
 	case *ast.CommClause:
 		f.statements(x.Body)
 	case *ast.UnaryExpr:
-		return x.Op != token.SUB // -1: what is returned beside an error
+		return x.Op != token.SUB // -1: a value that is returned beside an error
 	case *ast.CallExpr:
 		return !f.isMessage(x)
 	}
@@ -128,7 +128,7 @@ func (f *finder) visit(n ast.Node) bool {
 	return true
 }
 
-// isMessage says that what is in a call is for people: an error's or a log's words.
+// isMessage reports whether a call's arguments are for people: the text of an error or a log.
 func (f *finder) isMessage(c *ast.CallExpr) bool {
 	sel, ok := c.Fun.(*ast.SelectorExpr)
 	if !ok {

@@ -1,5 +1,5 @@
-// Command stranger is what device-manager must not serve: a gate that is not
-// confined, and a driver that makes a forbidden system call.
+// Command stranger must not be served by device-manager: it is a gate that is not confined,
+// and a driver that makes a forbidden system call.
 package main
 
 import (

@@ -1,7 +1,7 @@
-// Command bench-hw measures what the service costs over the bare kernel, on an edu
-// function in a virtual machine: each figure is a ratio, and has a bound that it must
-// not exceed (docs/bench-hw.md). With one figure asked for, its ratio is the last word
-// printed. A bound that is missed is said so, and is no failure of the command.
+// Command bench-hw measures the cost of the service over the bare kernel, on an edu function
+// in a virtual machine: each figure is a ratio, and has a bound (docs/bench-hw.md). With one
+// figure requested, its ratio is the last word printed. A missed bound is printed, and is no
+// failure of the command.
 //
 //	go run ./qemu/cmd/bench-hw [-json] [-pairs N] [irq|map|ioctls ...]
 package main

@@ -1,6 +1,5 @@
-// Command guest-run runs a static Linux program as root in a virtual machine that
-// has vfio, an IOMMU and edu functions, prints what the program prints, and exits
-// with its status.
+// Command guest-run runs a static Linux program as root in a virtual machine that has vfio,
+// an IOMMU and edu functions, prints the program's output, and exits with its status.
 //
 //	CGO_ENABLED=0 go test -c -o /tmp/iommu.test ./iommu
 //	go run ./qemu/cmd/guest-run /tmp/iommu.test -test.v

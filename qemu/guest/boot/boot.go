@@ -17,8 +17,8 @@ import (
 // emulator: the kernel was booting, or Prepare under way.
 const Ready = "boot: the guest is ready"
 
-// Prepare makes of the initramfs what a host is: a root that can be changed for
-// another, the usual file systems, and room for open files. It says Ready when it has.
+// Prepare turns the initramfs into a host: a root that can be changed for another, the usual
+// file systems, and room for open files. It prints Ready in the end.
 func Prepare() error {
 	if err := prepare(); err != nil {
 		return err
@@ -44,7 +44,7 @@ func prepare() error {
 	return os.MkdirAll("/var/lib/capgpu", 0o700)
 }
 
-// openFiles is what systemd gives a service at most by default.
+// openFiles is systemd's default upper limit for a service.
 const openFiles = 512 << 10
 
 // leaveRootfs puts a mount of the initramfs over itself: the kernel's first root
@@ -91,11 +91,11 @@ func mount() error {
 // FirstGroup is an empty cgroup that is always there.
 const FirstGroup = "first"
 
-// useControllers makes the first cgroup with controllers while nothing else runs, as
-// an init system does. The kernel patches its own code then (static keys,
-// mm/memcontrol.c, Linux 6.12), and QEMU's emulation with threads (7.2) sometimes goes
-// on with an instruction that it has translated in the middle of that: seen as
-// "Oops: int3" of a device-manager that made the first one.
+// useControllers makes the first cgroup with controllers while no other process runs, as an
+// init system does. The kernel patches its own code then (static keys, mm/memcontrol.c, Linux
+// 6.12), and QEMU's emulation with threads (7.2) sometimes continues with an instruction that
+// it has translated in the middle of that: seen as "Oops: int3" of a device-manager that made
+// the first one.
 func useControllers() error {
 	const root = "/sys/fs/cgroup"
 	if err := os.Mkdir(filepath.Join(root, FirstGroup), 0o755); err != nil {
@@ -158,8 +158,8 @@ func Functions(vendor, device string) ([]string, error) {
 	return found, nil
 }
 
-// OpenPort opens a port to the host (a virtserialport of QEMU) by its name. A
-// port can be open once; the host has read what a write returns from.
+// OpenPort opens a port to the host (a virtserialport of QEMU) by its name. A port can be
+// open once; when a write returns, the host has read it.
 func OpenPort(name string) (*os.File, error) {
 	ports, err := filepath.Glob("/sys/class/virtio-ports/*/name")
 	if err != nil {

@@ -3,7 +3,7 @@ package boot
 // Constants that guest-run and the guest that it boots share.
 const (
 	JobPath    = "etc/capgpu/job.json" // of the Job, in the guest's root
-	OutputPort = "capgpu.output"       // what the program prints
+	OutputPort = "capgpu.output"       // the program's output
 	StatusPort = "capgpu.status"       // how it ended: one Status
 )
 

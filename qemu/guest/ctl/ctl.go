@@ -1,4 +1,4 @@
-// Package ctl runs gpuctl in a guest, and reads what it says.
+// Package ctl runs gpuctl in a guest, and reads its output.
 package ctl
 
 import (
@@ -10,7 +10,7 @@ import (
 	"capgpu/qemu/guest/tap"
 )
 
-// Run runs gpuctl and returns what it printed. An error has that text in it, too.
+// Run runs gpuctl and returns its output. An error contains the output, too.
 func Run(args ...string) (string, error) {
 	out, err := exec.Command("/bin/gpuctl", args...).CombinedOutput()
 	text := strings.TrimSpace(string(out))

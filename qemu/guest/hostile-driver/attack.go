@@ -75,7 +75,7 @@ const (
 	toMemory    = 2
 
 	moveBytes  = 2048
-	orderBytes = 4096 // of the binding: what is behind it is for what an attack has read
+	orderBytes = 4096 // of the binding: the rest is for data that an attack has read
 
 	movePatience = 2 * time.Second
 

@@ -35,8 +35,8 @@ func (s *suite) present(function string) bool {
 	return err == nil
 }
 
-// checkAccounts: at the end nothing is charged, and what the manager says it mapped is
-// what the kernel saw.
+// checkAccounts: at the end nothing is charged, and the manager's account of its mappings is
+// the kernel's.
 func (s *suite) checkAccounts() {
 	s.Check("ledger is at zero after every close", func(c *tap.Check) {
 		if s.broken == "leak" {

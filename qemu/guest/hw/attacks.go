@@ -16,7 +16,7 @@ import (
 	"capgpu/qemu/guest/tap"
 )
 
-// The order of an attack lies at the start of its buffer, and what it has read one
+// The order of an attack lies at the start of its buffer, and the data that it has read one
 // page further: see guest/hostile-driver.
 const (
 	orderBytes  = 4096
@@ -28,7 +28,7 @@ const (
 	// at all (docs/errors.md).
 	printedFaults = 3
 	printedWindow = 6 * time.Second
-	// compressedTries bounds how often an attack of which there is no fault is repeated.
+	// compressedTries bounds how often an attack without a reported fault is repeated.
 	compressedTries = 2
 )
 
@@ -150,9 +150,9 @@ func (s *suite) attack(c *tap.Check, w *work, order string) (how outcome.Outcome
 	return how, report, read
 }
 
-// goesOn storms until the driver of w is replaced, and w has ended with it. The kernel
-// may have printed too few faults of one storm; then there is another, by another
-// tenant, because each is a strike.
+// goesOn storms until the driver of w is replaced, and w has ended with it. The kernel may
+// have printed too few faults of one storm; then there is another, by another tenant, because
+// each is a strike.
 func (s *suite) goesOn(c *tap.Check, w *work) {
 	const storms = 5
 	attacker := w
@@ -181,7 +181,7 @@ func (s *suite) goesOn(c *tap.Check, w *work) {
 	}
 }
 
-// tryAttack launches an attack. read is what it may have got hold of.
+// tryAttack launches an attack. read is the data that it may have read.
 func (s *suite) tryAttack(ctx context.Context, w *work, order string) (how outcome.Outcome, report string, read []byte, err error) {
 	b, err := w.buffer(ctx, attackBytes)
 	if err != nil {
@@ -214,7 +214,7 @@ func (s *suite) records(c *tap.Check, kind string) []audit.Entry {
 	return slices.DeleteFunc(records, func(r audit.Entry) bool { return r.Kind != kind })
 }
 
-// eventually waits until there are so many records of a kind.
+// eventually waits until there are count records of a kind.
 func (s *suite) eventually(c *tap.Check, kind string, count int) []audit.Entry {
 	for {
 		records := s.records(c, kind)
@@ -232,7 +232,7 @@ func (s *suite) onlyMapped(c *tap.Check, whose, notWhose string) uint64 {
 	live := map[string]map[uint64]uint64{whose: {}, notWhose: {}} // bytes by address
 	for _, r := range tap.Get[[]audit.Entry](c, "read the audit logs")(audit.ReadAll(auditPath)) {
 		function, rest, _ := strings.Cut(r.Detail, " ")
-		if r.Kind == "manager.start" { // what was before is no more
+		if r.Kind == "manager.start" { // earlier records do not count
 			clear(live[whose])
 			clear(live[notWhose])
 		}

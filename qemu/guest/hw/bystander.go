@@ -111,7 +111,7 @@ func (s *suite) checkBystander() {
 	})
 }
 
-// ended are the codes of what a dead driver leaves its clients.
+// ended are the codes that a dead driver's clients see.
 var ended = []gpuerr.Code{gpuerr.Disconnected, gpuerr.DeviceLost}
 
 // isEnded reports whether an error says that the driver is gone.

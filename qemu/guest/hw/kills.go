@@ -21,11 +21,11 @@ import (
 	"capgpu/qemu/guest/tap"
 )
 
-// killMoment is the last moment of a session at which its driver is killed: by then
-// it has begun its second transfer.
+// killMoment is the last moment of a session at which its driver is killed: it has begun its
+// second transfer then.
 const killMoment = 180 * time.Millisecond
 
-// killBytes is what it copies, in more steps than it has time for.
+// killBytes is the size of its copy, in more steps than it has time for.
 const killBytes = 4 * stepBytes
 
 // checkKills kills drivers again and again; each time there is a successor that works,
@@ -34,7 +34,7 @@ func (s *suite) checkKills() {
 	var before holdings
 	var memory uint64
 	s.Check("what the manager holds is counted", func(c *tap.Check) {
-		for _, f := range []string{edu0, edu1} { // once, for what is made at the first time
+		for _, f := range []string{edu0, edu1} { // once, for resources that are made at the first time
 			c.Must(s.killOne(c.Ctx, f, rand.New(rand.NewPCG(0, 0))), f)
 		}
 		t := s.tenant(c, edu0)
@@ -249,7 +249,7 @@ func (s *suite) driversOf(function string) ([]int, error) {
 // settleBound is for releases that follow after the clients' answers.
 const settleBound = 20 * time.Second
 
-// holdings are what the manager has, counted by kind.
+// holdings are the manager's resources, counted by kind.
 type holdings struct {
 	open   map[string]int // descriptors
 	mapped map[string]int // files
@@ -294,10 +294,10 @@ func (h holdings) difference(o holdings) string {
 	return strings.Join(all, "; ")
 }
 
-// numbers are what names of descriptors and mappings differ by from time to time.
+// numbers are the parts of the names of descriptors and mappings that differ each time.
 var numbers = regexp.MustCompile(`[0-9]+`)
 
-// hold counts what the manager holds now.
+// hold counts the manager's current resources.
 func (s *suite) hold() (holdings, error) {
 	h := holdings{open: map[string]int{}, mapped: map[string]int{}}
 	open, err := descriptors(s.manager.pid())

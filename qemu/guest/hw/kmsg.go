@@ -10,7 +10,7 @@ import (
 	"capgpu/qemu/guest/tap"
 )
 
-// faultLines are what the kernel has said about refused DMA since the boot.
+// faultLines returns the kernel's lines about refused DMA since the boot.
 func faultLines() ([]string, error) {
 	fd, err := unix.Open("/dev/kmsg", unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {

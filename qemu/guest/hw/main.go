@@ -1,8 +1,7 @@
-// Command hw is the client of the hardware guest: it starts device-manager on two
-// edu functions, uses them as tenants do, has a hostile driver attack from inside,
-// kills drivers and manager, has the host pull a function out, and looks each time
-// whether only what should has come of it. Each check is a line "ok N - …". It tells
-// the number of checks on descriptor 3 once the last has run.
+// Command hw is the client of the hardware guest: it starts device-manager on two edu
+// functions, uses them as tenants do, has a hostile driver attack from inside, kills drivers
+// and manager, has the host pull a function out, and checks the effects each time. Each check
+// is a line "ok N - …". It writes the number of checks to descriptor 3 once the last has run.
 //
 // The tenants: alice has edu0, bob has edu1, carol has both.
 //
@@ -37,7 +36,7 @@ const (
 	auditPath      = "/var/lib/capgpu/audit.log"
 )
 
-// sabotages are what can be broken on purpose, and the part that must notice; no other
+// sabotages maps a name to an act of sabotage and to the part that must notice; no other part
 // is run then.
 var sabotages = map[string]func(s *suite){
 	"bit":       (*suite).checkWork,      // one bit of a copy's result is wrong
@@ -48,7 +47,7 @@ var sabotages = map[string]func(s *suite){
 	"leak":      (*suite).checkAccounts,  // a session stays open when the accounts are looked at
 }
 
-// suite is what the checks share.
+// suite is the shared state of the checks.
 type suite struct {
 	tap.Suite
 	broken  string

@@ -236,7 +236,7 @@ func (s *suite) showLog() {
 	}
 }
 
-// signalled: what a process that SIGKILL ended leaves in Wait.
+// signalled reports whether err is the end of a process by SIGKILL.
 func signalled(err error) bool {
 	exit, ok := err.(*exec.ExitError)
 	if !ok {

@@ -13,8 +13,8 @@ import (
 	"capgpu/qemu/guest/tap"
 )
 
-// allowed is what a driver may have open: its three standard streams, its links, and
-// what came over them. Everything else it could reach by a descriptor, it should not.
+// allowed are the descriptors that a driver may have open: its three standard streams, its
+// links, and those that came over them.
 var allowed = []*regexp.Regexp{
 	regexp.MustCompile(`^/dev/null$`),
 	regexp.MustCompile(`^pipe:\[\d+\]$`),                                              // its standard error

@@ -75,7 +75,7 @@ func readProcess(pid int) (process, error) {
 	return p, err
 }
 
-// descriptors are what a process has open: the number and what it is.
+// descriptors returns the open descriptors of a process, by number.
 func descriptors(pid int) (map[int]string, error) {
 	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 )
 
 // lossBound is how soon a session must know that its device is gone: the host tells the
-// guest's kernel, that tells vfio's user, and he the clients.
-// On a busy host an emulated guest takes its time for that.
+// guest's kernel, that tells vfio's user, and the driver tells the clients. On a busy host an
+// emulated guest takes long for that.
 const (
 	lossBound    = 3 * time.Second
 	lossPatience = 10 * time.Second

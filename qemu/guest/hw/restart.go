@@ -37,7 +37,7 @@ func (s *suite) checkManagerKilled() {
 			time.Sleep(pollEvery)
 		}
 		took := time.Since(start)
-		// The device may not go on: what is ours now stays as it is.
+		// The device may not continue: our memory stays as it is now.
 		held := append([]byte(nil), dst.mem...)
 		time.Sleep(2 * oneTransfer)
 		c.That(bytes.Equal(dst.mem, held), "the device goes on without manager")

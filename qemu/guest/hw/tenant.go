@@ -21,7 +21,7 @@ import (
 // pollEvery is the interval of looking at a state that sends no event.
 const pollEvery = 5 * time.Millisecond
 
-// stepBytes is what edu moves at once; a step takes 200 ms, memory to board to memory.
+// edu moves stepBytes at once; a step takes 200 ms, memory to board to memory.
 const stepBytes = 2048
 
 // tenant is a connection of one tenant, and one of its functions.
@@ -155,7 +155,7 @@ func (w *work) run(ctx context.Context, command client.Command) (client.Completi
 	return w.await(ctx, ticket)
 }
 
-// submit queues a command and, behind it, the next value of the fence.
+// submit queues a command and, after it, the next value of the fence.
 func (w *work) submit(command client.Command) (ticket uint64, err error) {
 	ticket, err = w.queue.Submit(command, &client.Signal{Fence: w.fence, Value: w.value + 1})
 	if err != nil {
@@ -165,7 +165,7 @@ func (w *work) submit(command client.Command) (ticket uint64, err error) {
 	return ticket, nil
 }
 
-// await takes completions until that of a ticket and of the signal behind it.
+// await takes completions until that of a ticket and of the signal after it.
 func (w *work) await(ctx context.Context, ticket uint64) (client.Completion, error) {
 	var found client.Completion
 	some := make([]client.Completion, 2)
@@ -241,7 +241,7 @@ func (w *work) factorials(ctx context.Context) error {
 	return program.Close(ctx)
 }
 
-// fillRandom writes bytes of which none is zero, and returns a copy of them.
+// fillRandom writes bytes, none of them zero, and returns a copy of them.
 func fillRandom(mem []byte, seed uint64) []byte {
 	r := rand.New(rand.NewPCG(seed, 0))
 	for i := range mem {
@@ -250,8 +250,8 @@ func fillRandom(mem []byte, seed uint64) []byte {
 	return append([]byte(nil), mem...)
 }
 
-// nonZero tells where memory is not zero; -1 where it is. It looks at words: the guest
-// is slow, and the memory large.
+// nonZero returns where memory is not zero, or -1. It looks at words: the guest is slow, and
+// the memory large.
 func nonZero(mem []byte) int {
 	i := 0
 	for ; i+8 <= len(mem) && binary.LittleEndian.Uint64(mem[i:]) == 0; i += 8 {

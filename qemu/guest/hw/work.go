@@ -12,7 +12,7 @@ import (
 	"capgpu/schema"
 )
 
-// checkWork: what a good client does on the ring gives true results.
+// checkWork: a good client's work on the ring gives true results.
 func (s *suite) checkWork() {
 	s.Check("each tenant sees its functions", func(c *tap.Check) {
 		for _, x := range []struct {
@@ -131,7 +131,7 @@ func (s *suite) checkCapnp() {
 	})
 }
 
-// differ tells where two pieces of memory first differ.
+// differ returns where two pieces of memory first differ.
 func differ(a, b []byte) int {
 	for i := range b {
 		if a[i] != b[i] {

@@ -52,8 +52,8 @@ func runSmoke(broken string) (checks int, err error) {
 	return checks, nil
 }
 
-// startManager starts device-manager. All it writes goes to the log; what it says
-// to a person goes to the console as well. logged tells when that has ended.
+// startManager starts device-manager. All its output goes to the log; its messages to a
+// person go to the console as well. logged delivers the end of that.
 func startManager(policy string) (pid int, logged <-chan error, err error) {
 	log, err := os.OpenFile(logPath, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -94,7 +94,7 @@ func startManager(policy string) (pid int, logged <-chan error, err error) {
 	return pid, ended, nil
 }
 
-// runClient runs the smoke client to its end. It tells the number of checks on
+// runClient runs the smoke client to its end. The client writes the number of checks to
 // descriptor 3, so that a client that exits early with status 0 is noticed.
 func runClient(manager int, broken string) (checks int, err error) {
 	r, w, err := os.Pipe()
@@ -110,7 +110,7 @@ func runClient(manager int, broken string) (checks int, err error) {
 	return awaitClient(client, manager, r)
 }
 
-// awaitClient waits for a suite's client, and reads how many checks it tells.
+// awaitClient waits for a suite's client, and reads its number of checks.
 func awaitClient(client, manager int, r io.Reader) (checks int, err error) {
 	for {
 		pid, status, err := reap()

@@ -53,7 +53,7 @@ func (p *Peer) Open(c *tap.Check, device uint32) schema.GpuSession {
 	return r.Session().AddRef()
 }
 
-// Describe asks a session what it may do.
+// Describe asks a session for its rights.
 func (p *Peer) Describe(c *tap.Check, s schema.GpuSession) error {
 	f, release := s.Describe(c.Ctx, nil)
 	defer release()
@@ -330,7 +330,7 @@ func (p *Peer) Next(c *tap.Check, epoch uint64) Step {
 	return Step{State: r.State(), Epoch: r.Epoch(), Cause: cause}
 }
 
-// Memcpy calls submitMemcpy and has the fence tell how the copy ended.
+// Memcpy calls submitMemcpy, and waits for the copy's end on the fence.
 func (p *Peer) Memcpy(c *tap.Check, s schema.GpuSession, dst, src schema.GpuBuffer, bytes uint64, fence schema.GpuFence) error {
 	to, from := p.ID(c, dst), p.ID(c, src)
 	f, release := s.SubmitMemcpy(c.Ctx, func(a schema.GpuMemorySession_submitMemcpy_Params) error {

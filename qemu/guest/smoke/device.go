@@ -120,8 +120,7 @@ func findDriver(c *check) int {
 // registersName is that of the memory which stands for the fake function's registers.
 const registersName = "/memfd:capgpu-bar"
 
-// anonymousKiB is what a process has in memory of its own, shared memory not
-// counted.
+// anonymousKiB returns the size of a process's own memory, without shared memory.
 func anonymousKiB(c *check, pid int) int {
 	status := tap.Get[[]byte](c.Check, "read the driver's memory use")(os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)))
 	for line := range bytes.Lines(status) {

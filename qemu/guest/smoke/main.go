@@ -1,7 +1,7 @@
-// Command smoke is the client of the smoke guest: it uses a running service as
-// tenants do, directly and over Cap'n Proto, attacks it, kills its driver, and
-// looks whether the accounts are right afterwards. Each check is a line "ok N -
-// …". It tells the number of checks on descriptor 3 once the last has run.
+// Command smoke is the client of the smoke guest: it uses a running service as tenants do,
+// directly and over Cap'n Proto, attacks it, kills its driver, and checks the accounts
+// afterwards. Each check is a line "ok N - …". It writes the number of checks to descriptor 3
+// once the last has run.
 //
 // -break=WHAT sabotages one part, for tests of the tests; see sabotages.
 package main
@@ -26,7 +26,7 @@ const (
 	poor   = "poor"
 )
 
-// sabotages are what can be broken on purpose, and the part that must notice; no other
+// sabotages maps a name to an act of sabotage and to the part that must notice; no other part
 // is run then.
 var sabotages = map[string]func(s *smoke){
 	"vecadd":  (*smoke).checkWork,     // one bit of a sum is wrong
@@ -36,7 +36,7 @@ var sabotages = map[string]func(s *smoke){
 	"manager": func(*smoke) {},        // init's: it has no client
 }
 
-// smoke is what the checks share.
+// smoke is the shared state of the checks.
 type smoke struct {
 	runDir, audit, broken string
 

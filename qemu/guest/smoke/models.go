@@ -26,7 +26,7 @@ const (
 	modelRPC    = "/run/model.sock"
 	modelHTTP   = "/run/model.http.sock"
 	modelTokens = 64
-	// modelAnswers is for what a model server does on a slow machine.
+	// modelAnswers bounds the answers of a model server on a slow machine.
 	modelAnswers = time.Minute
 )
 
@@ -87,8 +87,8 @@ func (c *check) serveModel(name string) *modelServer {
 		file = spoiled(c, file)
 	}
 
-	// A model that is loaded again takes its time here, and a request that comes meanwhile
-	// is to wait.
+	// To load a model again takes long here, and a request that comes during that has to
+	// wait.
 	m.command = exec.Command("/bin/model-server", "--socket", c.socket(tenant), "--model", file,
 		"--rpc", modelRPC, "--listen", "unix:"+modelHTTP, "--sequences", "2", "--patience", modelAnswers.String())
 	m.command.Stdout, m.command.Stderr = m.said, m.said
@@ -120,7 +120,7 @@ func (c *check) serveModel(name string) *modelServer {
 	return m
 }
 
-// spoiled is a copy of a model of which one weight in a thousand is another.
+// spoiled returns a copy of a model with one weight in a thousand changed.
 func spoiled(c *check, file string) string {
 	b := tap.Get[[]byte](c.Check, "read the model")(os.ReadFile(file))
 	for i := len(b) / 2; i < len(b); i += 4000 {

@@ -114,8 +114,8 @@ func (s *smoke) hostilePrograms(c *check) {
 	c.Say("%v%s", gpuerr.Program, codes)
 }
 
-// capnpLoad is the same through a gate; a session that cannot load runs what it is
-// handed.
+// capnpLoad is the same through a gate; a session that cannot load runs a program that is
+// passed to it.
 func (s *smoke) capnpLoad(c *check) {
 	p := c.dialRPC(tenant)
 	defer p.Close()

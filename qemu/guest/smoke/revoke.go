@@ -16,8 +16,8 @@ import (
 // gone are the codes of objects that no longer exist, closed by either end.
 var gone = []gpuerr.Code{gpuerr.Closed, gpuerr.Revoked, gpuerr.Disconnected, gpuerr.Stale}
 
-// checkRevocation: what is closed takes everything below it along, at once, and
-// a budget is a budget.
+// checkRevocation: closing an object closes everything below it at once, and a budget is a
+// budget.
 func (s *smoke) checkRevocation() {
 	s.check("closing a session ends everything below it", func(c *check) {
 		session, done := c.open()
@@ -56,7 +56,7 @@ func (s *smoke) checkRevocation() {
 		}
 		_, err = child.CreateFence(c.Ctx, 0)
 		c.Refused(err, "use the session made from it", gone...)
-		// The client keeps its mapping, but not what was in it, once it is reclaimed.
+		// The client keeps its mapping, but not the data in it, once it is reclaimed.
 		for end := time.Now().Add(wireAnswer); mem[5000] != 0 && time.Now().Before(end); {
 			time.Sleep(time.Millisecond)
 		}
@@ -102,7 +102,7 @@ func (s *smoke) checkRevocation() {
 // poorBytes is the device memory that the guest's policy gives tenant poor.
 const poorBytes = 1 << 20
 
-// status is what this program needs of the driver's status report.
+// status is the part of the driver's status report that this program uses.
 type status struct {
 	Tenants []struct {
 		Sessions []struct {

@@ -12,7 +12,7 @@ import (
 	"capgpu/qemu/guest/tap"
 )
 
-// checkWork: what a good client does gives true results.
+// checkWork: a good client's work gives true results.
 func (s *smoke) checkWork() {
 	s.check("session opened", func(c *check) {
 		session, done := c.open()

@@ -13,15 +13,15 @@ import (
 	"capgpu/gpuerr"
 )
 
-// Bound is how long one check may take. The emulated guest is slow, and its host may
-// be busy; what the service promises is checked against its own, tighter bounds.
+// Bound is how long one check may take. The emulated guest is slow, and its host may be busy;
+// the promises of the service are checked against its own, tighter bounds.
 const Bound = 5 * time.Minute
 
 // Suite counts checks. They run one after another.
 type Suite struct {
 	Count, Failed int
-	// Broken: the run was broken on purpose, and has shown what it had to with the
-	// first check that fails.
+	// Broken: the run was sabotaged, and the first check that fails has shown that it is
+	// noticed.
 	Broken bool
 }
 
@@ -56,8 +56,8 @@ func (s *Suite) Check(name string, f func(c *Check)) {
 	fmt.Printf("ok %d - %s\n", s.Count, name)
 }
 
-// Tell tells the guest's init, on descriptor 3, how many checks there were, so
-// that a program which exits early with status 0 is noticed. It is the last act.
+// Tell writes the number of checks to descriptor 3 for the guest's init, so that a program
+// which exits early with status 0 is noticed. It is the last act.
 func (s *Suite) Tell() error {
 	_, err := fmt.Fprintf(os.NewFile(3, "count"), "%d checks\n", s.Count)
 	return err
@@ -77,7 +77,7 @@ func (c *Check) attempt(f func(c *Check)) (why string) {
 	return ""
 }
 
-// Say sets what the line tells besides the check's name.
+// Say sets the text of the line after the check's name.
 func (c *Check) Say(format string, args ...any) { c.detail = fmt.Sprintf(format, args...) }
 
 // Fatalf ends the check: it has failed. Only for the goroutine that runs it.
