@@ -14,7 +14,7 @@ import (
 	"capgpu/internal/leakcheck"
 )
 
-// bin is where the programs of the service are.
+// bin is the directory of the service's programs.
 var bin string
 
 func TestMain(m *testing.M) { os.Exit(runTests(m)) }

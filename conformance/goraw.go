@@ -111,7 +111,7 @@ func FloodGo(ctx context.Context, socket string, n int, paused func()) (answered
 	return answered, refused, <-sent
 }
 
-// quietTime is how long nothing must be accepted before that counts as final.
+// quietTime is the time without a change after which a count is final.
 const quietTime = 300 * time.Millisecond
 
 // awaitQuiet returns when a count has not changed for quietTime.

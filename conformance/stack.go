@@ -38,7 +38,7 @@ var kindNames = [...]string{"normal", "slow", "fault", "hang", "deaf", "trap", "
 // String is for people.
 func (k Kind) String() string { return kindNames[k] }
 
-// SlowTime is how long Slow work runs at least.
+// SlowTime is the least run time of Slow work.
 const SlowTime = 100 * time.Millisecond
 
 // Work is something for the device, made for one session.
@@ -65,8 +65,8 @@ type Abilities struct {
 	// audit record, if a component besides the device can see it.
 	StrayOutcome outcome.Outcome
 	StrayRecord  string
-	// Pace is how much slower the device is than memory: each test moves this many
-	// times less.
+	// Pace is the factor by which the device is slower than memory: each test moves
+	// this many times less.
 	Pace int
 }
 
@@ -122,7 +122,7 @@ type Stack interface {
 	// CannotUpgrade returns why a device cannot be upgraded, if so: then an upgrade
 	// is refused, typed.
 	CannotUpgrade() string
-	// Resets is how often a device was reset under its driver.
+	// Resets is the number of resets of a device under its driver.
 	Resets(ctx context.Context, device uint32) (uint64, error)
 }
 

@@ -21,7 +21,7 @@ type ConnOptions struct {
 	Descriptors  bool          // accept descriptors: only from a trusted peer, see rights.go
 }
 
-// writeTimeout is how long a peer may leave its replies unread.
+// writeTimeout limits how long a peer may leave its replies unread.
 const writeTimeout = 5 * time.Second
 
 // Conn is one end of a SEQPACKET socket. Send may be called from any number of

@@ -150,7 +150,7 @@ type EndSessionsRequest struct {
 	Sessions []uint64 // as Attach named them; none with All
 }
 
-// MaxEndSessions is how many sessions fit one EndSessionsRequest.
+// MaxEndSessions is the largest number of sessions in one EndSessionsRequest.
 const MaxEndSessions = (MaxMessageBytes - HeaderBytes - 2*(2+MaxStringBytes) - 4 - 4) / 8
 
 func (m EndSessionsRequest) AppendTo(b []byte) []byte {

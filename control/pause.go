@@ -63,9 +63,9 @@ type pause struct {
 // ErrEnding means that a Serving cannot be paused because it is ending by itself.
 var ErrEnding = gpuerr.New(gpuerr.Busy, "a session is ending")
 
-// pausePatience is how long a peer may leave replies unread, so that there is no
-// room for more, while its serving is to be paused and all others wait for it. The
-// actual time is once or twice this.
+// pausePatience limits how long a peer may leave replies unread, so that there is
+// no room for more, while its serving is to be paused and all others wait for it.
+// The actual time is once or twice this.
 const pausePatience = time.Second
 
 // Pause stops reading. It returns when every request that was read is answered,

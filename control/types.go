@@ -166,7 +166,7 @@ var layouts = map[MsgType]*layout{
 // Known reports whether t is a message of docs/wire.md.
 func (t MsgType) Known() bool { return layouts[t] != nil }
 
-// ReplyFDs is how many descriptors come with a reply that is no error.
+// ReplyFDs is the number of descriptors that come with a successful reply.
 func (t MsgType) ReplyFDs() int {
 	if l := layouts[t]; l != nil {
 		return l.replyFDs

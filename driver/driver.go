@@ -58,7 +58,7 @@ const (
 	startTimeout = 10 * time.Second // Ready
 	closeTimeout = 10 * time.Second // of the device, at the end
 
-	// maxAttaching is how many Attach requests are answered at once. Opening a
+	// maxAttaching is the number of Attach requests answered at once. Opening a
 	// session waits while the audit log is behind. A link carries 64 requests; the
 	// others are reserved for messages that must never wait, such as Ping and
 	// Shutdown.

@@ -82,7 +82,7 @@ func (c *Config) Check() error {
 	return nil
 }
 
-// Type is how the elements of a tensor are stored.
+// Type is the storage format of a tensor's elements.
 type Type uint8
 
 const (
@@ -104,7 +104,8 @@ func (t Type) String() string {
 	return fmt.Sprintf("type %d", uint8(t))
 }
 
-// Block is how many elements make how many bytes; rows are whole blocks.
+// Block returns the size of a block in elements and in bytes; rows are whole
+// blocks.
 func (t Type) Block() (elements, bytes int) {
 	switch t {
 	case F16, BF16:

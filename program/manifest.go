@@ -71,8 +71,7 @@ type Grid struct {
 	Cover string `json:"cover,omitempty"`
 	// ElementBytes is the size of an element; 0 is 4.
 	ElementBytes uint32 `json:"elementBytes,omitempty"`
-	// PerGroup is how many elements one workgroup does; 0 is as many as it has
-	// lanes.
+	// PerGroup is the number of elements of one workgroup; 0: one for each lane.
 	PerGroup uint32 `json:"perGroup,omitempty"`
 	// Groups, if not 0, is the number of workgroups, whatever the bindings.
 	Groups uint32 `json:"groups,omitempty"`

@@ -15,7 +15,7 @@ import (
 	"capgpu/gpuerr"
 )
 
-// Access is how a program uses a binding.
+// Access is a program's use of a binding.
 type Access uint8
 
 const (

@@ -46,7 +46,7 @@ func (c Class) String() string { return classNames[c] }
 // Hits counts faults by class.
 type Hits [numClasses]int
 
-// Classes is how many of the 24 were hit.
+// Classes is the number of the 24 classes that were hit.
 func (h *Hits) Classes() (n int) {
 	for _, k := range h[1:] {
 		if k > 0 {

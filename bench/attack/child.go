@@ -57,7 +57,7 @@ func RunIfAttacker() {
 
 	for again := o.Attack != burning; again; again = ctx.Err() == nil && o.Step == 0 {
 		if err := All[o.Attack].run(ctx, a); err != nil {
-			a.answered(err) // that is how its attempt ended
+			a.answered(err) // the end of its attempt
 		}
 	}
 

@@ -13,7 +13,7 @@ import (
 	"capgpu/internal/rpcguard/rpcguardtest"
 )
 
-// stormWorkers is how many threads connect and hang up.
+// stormWorkers is the number of threads that connect and hang up.
 const stormWorkers = 8
 
 // connectStorm connects and hangs up as fast as it can: to the Cap'n Proto socket
@@ -146,7 +146,8 @@ func idleSeats(_ context.Context, a *attacker) error {
 	return nil
 }
 
-// seats is how many connections the attacker's tenant has (service.Options.Neighbours).
+// seats is the number of connections of the attacker's tenant
+// (service.Options.Neighbours).
 const seats = 8
 
 // awaitEnd reads until the other side closes.

@@ -102,7 +102,7 @@ func openCapnp(ctx context.Context, path string) error {
 	return nil
 }
 
-// waits is how long a newcomer waits: milliseconds in the middle and at 99 %.
+// waits is a newcomer's wait: milliseconds in the middle and at 99 %.
 type waits struct{ Direct, Capnp [2]float64 }
 
 func (w waits) String() string {

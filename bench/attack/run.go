@@ -79,7 +79,8 @@ func (r *Row) Bad() (all []string) {
 	return all
 }
 
-// idleTimeout is when an idle connection of the attacker's tenant ends.
+// idleTimeout is the time after which an idle connection of the attacker's tenant
+// ends.
 const idleTimeout = 500 * time.Millisecond
 
 // auditBytes is so small that every attack fills the audit logs of its tenant.
@@ -174,7 +175,7 @@ func Run(ctx context.Context, o Options) (rows []Row, err error) {
 // reported.
 var connecting = map[string]bool{"a storm of connections": true, "idle connections on all seats": true, "half-open connections": true}
 
-// afterFor is how long a newcomer is observed after an attack.
+// afterFor is the time for which a newcomer is observed after an attack.
 const afterFor = time.Second
 
 // one runs one attack for its share of the time.

@@ -17,7 +17,7 @@ import (
 	"capgpu/schema"
 )
 
-// patience is how long an attacker waits for an answer that need not come.
+// patience is the time that an attacker waits for an answer that need not come.
 const patience = 300 * time.Millisecond
 
 // awaitClose reads until the other side closes, and counts that as the answer.

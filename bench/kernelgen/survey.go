@@ -30,7 +30,7 @@ var all = func() (list []one) {
 	return list
 }()
 
-// Surveys is how many consecutive numbers cover everything.
+// Surveys is the number of consecutive numbers that cover everything.
 func Surveys(wide bool) int { return (len(surveyed(wide)) + surveyOps - 1) / surveyOps }
 
 // The amount of work in one kernel of a survey.

@@ -32,7 +32,7 @@ func processorTime() time.Duration {
 	return time.Duration(t.Nano())
 }
 
-// repeats is how often a side does its work in a slice.
+// repeats is the number of times that a side does its work in a slice.
 func (s side) repeats() int {
 	s(1)
 	n := 1

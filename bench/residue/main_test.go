@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// bin is where the commands are built.
+// bin is the directory of the built commands.
 var bin string
 
 // TestMain builds the commands. The tenant that leaves residue is this test binary.

@@ -27,8 +27,8 @@ type checked struct {
 	Notes     []string               `json:"notes"`
 	Tenants   []manager.TenantInfo   `json:"tenants"`
 	Functions []manager.FunctionInfo `json:"functions"`
-	// Running: a device-manager runs in the run directory. Unknown is why it could
-	// not be asked, and Changes are the effects of a reload.
+	// Running: a device-manager runs in the run directory. Unknown is the reason
+	// that it could not be asked, and Changes are the effects of a reload.
 	Running bool             `json:"running"`
 	Unknown string           `json:"unknown,omitempty"`
 	Changes *manager.Changes `json:"changes,omitempty"`

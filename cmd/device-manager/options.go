@@ -159,7 +159,8 @@ func (o *options) complete() error {
 	return nil
 }
 
-// devRunDir is where gpuctl looks, if the user has a runtime directory.
+// devRunDir is the directory in which gpuctl looks, if the user has a runtime
+// directory.
 func devRunDir(xdg string) string {
 	if xdg != "" {
 		return filepath.Join(xdg, "capgpu")

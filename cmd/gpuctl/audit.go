@@ -44,7 +44,8 @@ type auditRecordJSON struct {
 	Detail string    `json:"detail"`
 }
 
-// readRecords is how many records of a log are read if the end is not requested.
+// readRecords is the number of a log's records that are read if the end is not
+// requested.
 const readRecords = math.MaxInt32
 
 func (c auditShowCmd) Run(a *app) error {

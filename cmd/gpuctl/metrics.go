@@ -62,7 +62,7 @@ func (metricsCmd) Run(ctx context.Context, a *app) error {
 	return errors.Join(failures...) // the printed values are right all the same
 }
 
-// goneWithin is how long device-manager may take to notice the end of a driver,
+// goneWithin limits how long device-manager may take to notice the end of a driver,
 // after a client of the driver has noticed it.
 const goneWithin = time.Second
 

@@ -18,8 +18,8 @@ import (
 	"capgpu/program"
 )
 
-// chunkBytes is how much is read, generated or written between two checks of Ctrl-C
-// and the progress display.
+// chunkBytes is the number of bytes read, generated or written between two checks
+// of Ctrl-C and the progress display.
 const chunkBytes = 4 << 20
 
 // input is the source of one binding that the program reads.

@@ -220,7 +220,7 @@ func (a *app) speak(ctx context.Context, m *speaker, q lm.Request, w io.Writer, 
 	return r, nil
 }
 
-// because is why the model is gone, if it is; otherwise err.
+// because is the reason of the model's end, if it has ended; otherwise err.
 func (m *speaker) because(err error) error {
 	if m.failed == nil || !errors.Is(err, gpuerr.Closed) {
 		return err

@@ -42,7 +42,7 @@ func besideACrowd(t *testing.T, kind string, many int, args ...string) (s *insta
 	}
 }
 
-// finished is how many requests the server has answered.
+// finished is the number of requests that the server has answered.
 func (s *instance) finished() uint64 {
 	s.t.Helper()
 	r, err := s.http.Get("http://x/v1/status")
@@ -53,7 +53,7 @@ func (s *instance) finished() uint64 {
 	return st.Totals.Finished
 }
 
-// ownAnswers is how many answers asksBeside gets.
+// ownAnswers is the number of answers that asksBeside gets.
 const ownAnswers = 32
 
 // asksBeside sends a few requests, several at a time so that it always waits for

@@ -26,7 +26,7 @@ import (
 // maxConnections bounds the clients of one HTTP listener.
 const maxConnections = 512
 
-// lastWords is how long clients may take to learn that the server stops.
+// lastWords limits how long clients may take to learn that the server stops.
 const lastWords = 2 * time.Second
 
 // run serves until a signal asks it to stop, or something fails.

@@ -172,7 +172,7 @@ func (s *instance) ready() *instance {
 	return s
 }
 
-// answer is how a request ended: finish is "" for an error.
+// answer is the end of a request: finish is "" for an error.
 type answer struct {
 	text, finish, code string
 }
@@ -259,7 +259,7 @@ func (p *process) fds() int {
 	return len(all)
 }
 
-// used is how much of a resource a tenant's sessions use on the device.
+// used is the amount of a resource that a tenant's sessions use on the device.
 func used(t testing.TB, socket, resource string) uint64 {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)

@@ -74,7 +74,7 @@ func waitsByNature(t control.MsgType) bool {
 	return t == control.TypeFenceWait || t == control.TypeAwaitEnd
 }
 
-// endingPoll is how often Pause looks for sessions that have ended.
+// endingPoll is the interval at which Pause looks for ended sessions.
 const endingPoll = time.Millisecond
 
 // Socket is the socket of a paused session.

@@ -53,8 +53,8 @@ const maxFenceWaits = 32
 
 // Serve serves core on conn until the peer is gone or the session ends. conn
 // accepts no descriptors. Serve owns both, and both are closed when it returns. The
-// error is nil when the peer left or closed the session; otherwise it is why the
-// session ended.
+// error is nil when the peer left or closed the session; otherwise it is the reason
+// of the session's end.
 func Serve(ctx context.Context, conn *control.Conn, core *gpu.Session) error {
 	return (&Hub{}).Serve(ctx, conn, core)
 }
@@ -96,8 +96,8 @@ func (s *session) run() error {
 	return err
 }
 
-// lingerTime is how long the socket of a session that ended stays open for a
-// peer that has not asked why.
+// lingerTime limits how long the socket of an ended session stays open for a peer
+// that has not asked for the reason.
 const lingerTime = time.Second
 
 // errServed cancels a session's work when its socket is closed.

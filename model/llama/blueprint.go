@@ -53,8 +53,8 @@ type layerPlan struct {
 	k, v                 piece // [pages][page][kvHeads][headDim]
 }
 
-// historyKeep is how many tokens of a row the device remembers: more than may be in
-// flight.
+// historyKeep is the number of a row's tokens that the device remembers: more than
+// may be in flight.
 const historyKeep = 64
 
 // mostTableBytes bounds the table of pages; the options alone decide its size.
@@ -171,7 +171,7 @@ func (b *Blueprint) Fill(buffer int, memory []byte) error {
 	return b.fill(buffer, memory, func(uint64) error { return nil })
 }
 
-// copyBytes is how much is copied between two checks of the context.
+// copyBytes is the number of bytes copied between two checks of the context.
 const copyBytes = 4 << 20
 
 // fill is Fill with a call of copied after every few megabytes.

@@ -8,7 +8,7 @@ import (
 // Tensors of one purpose share buffers, because a session has a bounded number of
 // buffers and descriptors, and a large buffer can be on large pages.
 
-// purpose is what a buffer is for.
+// purpose is the use of a buffer.
 type purpose uint8
 
 const (
@@ -33,8 +33,8 @@ func (p purpose) usage() client.Usage {
 // vectors.
 const pieceAlign = 256
 
-// packBytes is how long a buffer grows before another one is begun. Client and
-// service fault in this much at once.
+// packBytes is the length to which a buffer grows before another one is begun.
+// Client and service fault in this much at once.
 const packBytes = 64 << 20
 
 // chargeBytes is the unit in which memory is charged.
@@ -83,7 +83,7 @@ func (l *layout) place(p purpose, name string, bytes uint64) piece {
 
 func charged(bytes uint64) uint64 { return (bytes + chargeBytes - 1) &^ (chargeBytes - 1) }
 
-// sum is what the ledger will charge for the buffers of a purpose.
+// sum is the ledger's future charge for the buffers of a purpose.
 func (l *layout) sum(p purpose) uint64 {
 	var sum uint64
 	for i := range l.buffers {

@@ -16,7 +16,7 @@ import (
 // undoTime bounds how long a failed Load takes to free its buffers.
 const undoTime = 10 * time.Second
 
-// queueEntries is how many replays may be in flight.
+// queueEntries is the largest number of replays in flight.
 const queueEntries = 256
 
 // Load puts a model into a session and records its passes. The file is not needed

@@ -46,7 +46,7 @@ type Model struct {
 	deviceNanos atomic.Int64
 }
 
-// Info is what does not change about a loaded model.
+// Info describes a loaded model; it does not change.
 type Info struct {
 	Size
 	Config        model.Config
@@ -184,7 +184,7 @@ func (m *Model) drain(ctx context.Context) error {
 	return nil
 }
 
-// reasonTime is how long the session may take to report why it ended.
+// reasonTime limits how long the session may take to report the reason of its end.
 const reasonTime = 5 * time.Second
 
 // reason returns why the session ended, if err reports that it was ended. A queue

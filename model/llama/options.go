@@ -71,8 +71,8 @@ func (o Options) withDefaults(c *model.Config) (Options, error) {
 // tablePages is the maximal number of pages of a sequence.
 func (o *Options) tablePages() int { return pagesFor(o.Context, o.PagePositions) }
 
-// mostPositions is how many positions all sequences together can use, in whole
-// pages.
+// mostPositions is the number of positions that all sequences together can use, in
+// whole pages.
 func (o *Options) mostPositions() int { return o.Sequences * o.tablePages() * o.PagePositions }
 
 func pagesFor(positions, page int) int { return (positions + page - 1) / page }

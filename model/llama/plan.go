@@ -8,7 +8,7 @@ import (
 	"capgpu/model"
 )
 
-// Size is what a loaded model takes of a session, as charged.
+// Size is a loaded model's use of a session's resources, as charged.
 type Size struct {
 	Parameters uint64 // elements of the file's matrices and norms
 	// Device memory: weights; keys and values; what a pass works in.
@@ -37,7 +37,7 @@ func Plan(f *model.File, o Options) (Size, error) {
 	return b.Size(), nil
 }
 
-// Size is what the blueprint takes of a session.
+// Size is the blueprint's use of a session's resources.
 func (b *Blueprint) Size() Size {
 	l := layout{buffers: b.Buffers}
 	s := Size{

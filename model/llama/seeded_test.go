@@ -48,7 +48,7 @@ func (r *weightMaker) norm(n int) model.Tensor {
 	return t
 }
 
-// i8Group is how many elements share a scale.
+// i8Group is the number of elements that share a scale.
 const i8Group = 32
 
 // matrix has elements of about 1/√cols.

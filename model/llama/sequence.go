@@ -54,9 +54,9 @@ type Sequence struct {
 	m  *Model
 	id uint32 // row of the table
 
-	// These belong to the goroutine that steps. next is how many positions are
-	// written, where a row may continue. first and scan are those of the Step that
-	// stamp counts, before its end is known.
+	// These belong to the goroutine that steps. next is the number of written
+	// positions, where a row may continue. first and scan are those of the Step
+	// that stamp counts, before its end is known.
 	next, first, scan int
 	stamp             uint64
 
@@ -134,8 +134,8 @@ func (q *Sequence) reservedLocked() int {
 	return min(len(q.pages)*q.m.pool.page, q.m.pool.context)
 }
 
-// Written is how many positions passes have written: the next row may be there or
-// before. Only the goroutine that calls Step may call it.
+// Written is the number of positions that passes have written: the next row may be
+// there or before. Only the goroutine that calls Step may call it.
 func (q *Sequence) Written() int { return q.next }
 
 // Close gives the pages back. Closing again does nothing.
@@ -155,8 +155,8 @@ func (q *Sequence) Close() {
 	p.ids = append(p.ids, q.id)
 }
 
-// PagesUsed is how many pages of the cache sequences have. It may be called from
-// any goroutine.
+// PagesUsed is the number of the cache's pages that sequences have. It may be
+// called from any goroutine.
 func (m *Model) PagesUsed() int {
 	m.pool.mu.Lock()
 	defer m.pool.mu.Unlock()

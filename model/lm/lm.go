@@ -11,7 +11,7 @@ import (
 // Model is a language model, and an embedder. All methods may be called from any
 // goroutine. The context names the asker: see WithAsker.
 type Model interface {
-	// Info is what does not change.
+	// Info describes the model; it does not change.
 	Info() Info
 	// Status is the current state.
 	Status() Status
@@ -33,7 +33,7 @@ type Message struct {
 	Content string `json:"content"`
 }
 
-// Info is what does not change about a model.
+// Info describes a model; it does not change.
 type Info struct {
 	Name       string
 	Format     string // of its file
@@ -129,7 +129,7 @@ type Alternative struct {
 	LogProb float32
 }
 
-// Finish is why an answer ended.
+// Finish is the reason of an answer's end.
 type Finish uint8
 
 const (

@@ -59,7 +59,7 @@ func (a *api) newHead(prefix, object string) head {
 	return head{ID: prefix + a.newID(), Object: object, Created: time.Now().Unix(), Model: a.m.Info().Name}
 }
 
-// batch is how many tokens are taken from a stream at once.
+// batch is the number of tokens taken from a stream at once.
 const batch = 16
 
 // choice is one unfinished answer.

@@ -7,8 +7,8 @@ import (
 	"capgpu/gpuerr"
 )
 
-// Unread is how long a client may leave its answers unread before its place may go
-// to another.
+// Unread limits how long a client may leave its answers unread before its place may
+// go to another.
 const Unread = time.Minute
 
 // maxLeaving bounds the connections that are leaving, beside those with places:

@@ -8,7 +8,7 @@ import (
 	"capgpu/model/peers"
 )
 
-// maxConns is how many clients are served at a time.
+// maxConns is the largest number of clients served at a time.
 const maxConns = 64
 
 // counted makes a place count the calls of methods while they last.

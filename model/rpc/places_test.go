@@ -43,7 +43,7 @@ func TestSilentConnections(t *testing.T) {
 	require.Contains(t, []gpuerr.Code{gpuerr.Disconnected, gpuerr.Closed}, gpuerr.CodeOf(rpcguard.FromException(err)))
 }
 
-// maxOfOne is how many connections one user has.
+// maxOfOne is the largest number of connections of one user.
 const maxOfOne = maxConns * 3 / 4
 
 // A client that comes when all places are in use learns so at once.

@@ -26,7 +26,8 @@ type Params struct {
 	Repetition float32
 	Presence   float32 // subtracted from logits of earlier tokens
 	Frequency  float32 // subtracted for each earlier occurrence
-	// PenaltyLast is how many tokens count, prompt included; 0: 64, negative: all.
+	// PenaltyLast is the number of tokens that count, prompt included; 0: 64,
+	// negative: all.
 	PenaltyLast int
 	Seed        uint64
 	Seeded      bool              // use Seed; otherwise each request has its own

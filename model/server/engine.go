@@ -7,7 +7,7 @@ import (
 	"capgpu/client"
 )
 
-// engine is what the server needs of a model on a device. llama.Model is one
+// engine is the server's interface to a model on a device. llama.Model is one
 // (device.go), the tests have another. Only one goroutine uses it.
 type engine interface {
 	size() size
@@ -55,16 +55,15 @@ type size struct {
 	pagePositions int // of each
 }
 
-// pagesOf is how many pages hold so many positions.
+// pagesOf is the number of pages that hold these positions.
 func (z size) pagesOf(positions int) int {
 	return (positions + z.pagePositions - 1) / z.pagePositions
 }
 
-// positions is how many one request can have.
+// positions is the largest number of positions of one request.
 func (z size) positions() int { return min(z.context, z.pages*z.pagePositions) }
 
-// place is where a model is loaded: a device of the service, or a test's
-// substitute.
+// place loads a model: a device of the service, or a test's substitute.
 type place interface {
 	// load waits for a device, opens a session and loads the model into it. If it
 	// fails, Server.Run calls it again.

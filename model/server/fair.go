@@ -40,13 +40,13 @@ type share[T any] struct {
 	use    use
 }
 
-// use is what a node has, with all below it.
+// use is a node's use of the room, with all below it.
 type use struct{ waiting, places, pages int }
 
 const (
 	// memory bounds how far a share's time may count above or below the others'.
 	memory = time.Second
-	// idle is how many siblings without items are remembered.
+	// idle is the number of siblings without items that are remembered.
 	idle = 64
 )
 

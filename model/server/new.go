@@ -71,13 +71,13 @@ type devicePlace struct {
 	epoch uint64 // of the last session, or the last one that NextState reported
 }
 
-// followFor is how long one watch on a device that cannot be opened lasts.
+// followFor is the duration of one watch on a device that cannot be opened.
 const followFor = 200 * time.Millisecond
 
-// successorFor is how long one wait for the next driver lasts.
+// successorFor is the duration of one wait for the next driver.
 const successorFor = 5 * time.Second
 
-// dialPatience is how long the service may take to identify itself.
+// dialPatience limits how long the service may take to identify itself.
 const dialPatience = 10 * time.Second
 
 func (p *devicePlace) load(ctx context.Context, progress func(done, total uint64)) (*loaded, error) {
@@ -202,8 +202,8 @@ func (p *devicePlace) deviceOf(ctx context.Context, d client.DeviceInfo) client.
 	return d
 }
 
-// takenAfter is how long a stopping service may take from the end of its sessions
-// to its own end.
+// takenAfter limits how long a stopping service may take from the end of its
+// sessions to its own end.
 const takenAfter = 2 * time.Second
 
 func (p *devicePlace) taken(ctx context.Context) bool {

@@ -28,16 +28,16 @@ type Options struct {
 	Name  string
 	Llama llama.Options
 
-	// Waiting is how many requests may wait for a place, and how many unread
-	// answers are kept; default 256. One peer may have three quarters of the
-	// waiting places (peers.Shares).
+	// Waiting limits the requests that wait for a place, and the unread answers
+	// that are kept; default 256. One peer may have three quarters of the waiting
+	// places (peers.Shares).
 	Waiting int
-	// Ahead is how many tokens may be made before anybody pulls them; default 256.
+	// Ahead limits the tokens that are made before anybody pulls them; default 256.
 	Ahead int
-	// Patience is how long requests that have not begun wait for a lost device;
+	// Patience limits how long requests that have not begun wait for a lost device;
 	// default 10 s, negative: not at all.
 	Patience time.Duration
-	// Start is how long Run tries to reach a service that does not exist yet;
+	// Start limits how long Run tries to reach a service that does not exist yet;
 	// default 0: once.
 	Start time.Duration
 

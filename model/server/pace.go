@@ -7,8 +7,8 @@ import "time"
 // their work.
 const passTime = 500 * time.Millisecond
 
-// pace is how many rows a pass may have, found by measuring: it doubles after a
-// pass that was short enough, and halves after one that was not. Therefore,
+// pace is the largest number of rows of a pass, found by measuring: it doubles
+// after a pass that was short enough, and halves after one that was not. Therefore,
 // whatever the model, the device and the positions, no pass takes much longer than
 // twice passTime unless one of fewer rows already came close.
 type pace struct{ rows int }

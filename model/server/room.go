@@ -71,7 +71,7 @@ func (s *Server) admitLocked() {
 	}
 }
 
-// turnAfter is how long a request waits before another that has many places must
+// turnAfter is the time that a request waits before another with many places must
 // give one up to it.
 const turnAfter = time.Second
 

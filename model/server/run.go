@@ -99,8 +99,8 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	}
 }
 
-// longLived is how long a session must have served for the next one to be opened
-// without a delay.
+// longLived is the time that a session must have served for the next one to be
+// opened without a delay.
 const longLived = 5 * time.Second
 
 // closePatience bounds the wait for a session to close; after that the driver
@@ -232,7 +232,7 @@ func (s *Server) offline(err error) (stop func()) {
 	return func() { timer.Stop() }
 }
 
-// mostResets is how often a request is computed again after resets that others
+// mostResets limits how often a request is computed again after resets that others
 // caused.
 const mostResets = 3
 
@@ -338,7 +338,8 @@ func translate(l *loaded, err error) error {
 	return gpuerr.New(gpuerr.DeviceLost, "a pass did not end well: %v", err)
 }
 
-// sessionEndDelay is how long after its work the end of a session may become known.
+// sessionEndDelay is the time after its work in which the end of a session may
+// become known.
 const sessionEndDelay = time.Second
 
 func lostWork(err error) bool {

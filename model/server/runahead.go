@@ -6,8 +6,9 @@ import (
 	"capgpu/model/sample"
 )
 
-// runAheadLocked is how many tokens r may decode on the device without anybody looking: as
-// many as it may have, and have pages and room in its stream. It takes the pages.
+// runAheadLocked returns the number of tokens that r may decode on the device
+// without a check by the host: limited by the request, its pages and the room in
+// its stream. It takes the pages.
 func (p *pass) runAheadLocked(r *request) int {
 	s := p.s
 	n := min(r.want.limit-len(r.gen.tokens), s.o.Ahead-len(r.out.buf))

@@ -197,11 +197,11 @@ func (s *Server) Status() lm.Status {
 	}
 }
 
-// budgetAge is how long a budget is reused before it is read again.
+// budgetAge is the age at which a budget is read again.
 const budgetAge = 200 * time.Millisecond
 
-// budgetPatience is how long Status waits for the driver's answer; then it returns
-// the last one.
+// budgetPatience limits how long Status waits for the driver's answer; then it
+// returns the last one.
 const budgetPatience = 250 * time.Millisecond
 
 func (s *Server) room() size {

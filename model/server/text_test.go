@@ -12,7 +12,7 @@ import (
 	"capgpu/model/tokenizer"
 )
 
-// firstStop is where the first stop string begins; -1: there is none.
+// firstStop is the offset of the first stop string; -1: there is none.
 func firstStop(text string, stops []string) int {
 	for i := range len(text) {
 		for _, s := range stops {
@@ -24,7 +24,8 @@ func firstStop(text string, stops []string) int {
 	return -1
 }
 
-// certain is how much of a text can be delivered while more may come.
+// certain is the length of a text's beginning that can be delivered while more may
+// come.
 func certain(text string, stops []string) int {
 	for i := range len(text) {
 		for _, s := range stops {

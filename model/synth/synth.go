@@ -155,7 +155,7 @@ func (m *Model) numbers(r recipe, n int, vector bool) []float32 {
 	return x
 }
 
-// spreads is how much each token's row differs from others.
+// spreads are the factors by which the tokens' rows differ from each other.
 func spreads(s *tokenizer.Spec) []float32 {
 	out := make([]float32, len(s.Pieces))
 	for i, p := range s.Pieces {

@@ -10,7 +10,7 @@ import (
 // up to three times its length.
 const nfcGrowth = 9
 
-// softRun is how much text of SentencePiece is merged at once, if it may be cut; a
+// softRun is the length of SentencePiece text merged at once, if it may be cut; a
 // run ends at the next possible cut.
 const softRun = 1 << 16
 
@@ -105,9 +105,9 @@ func (e *encoder) full(size int) bool {
 	return e.over
 }
 
-// nextRun is how much of a text is merged at once. If the rest begins a word, and
-// no piece reaches over that boundary, the cut changes no token. A run of maxRun
-// ends anywhere.
+// nextRun is the length of the text that is merged at once. If the rest begins a
+// word, and no piece reaches over that boundary, the cut changes no token. A run of
+// maxRun ends anywhere.
 func (e *encoder) nextRun(text string) int {
 	if e.t.spec.Scheme == SentencePiece && e.t.apart && len(text) > softRun {
 		for at := softRun; at < min(len(text), maxRun); at++ {

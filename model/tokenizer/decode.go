@@ -52,7 +52,7 @@ func (d *Decoder) add(id int32) {
 	d.held = append(d.held, text...)
 }
 
-// whole is how much of the held bytes is final.
+// whole is the number of held bytes that are final.
 func (d *Decoder) whole() int {
 	n := len(d.held)
 	for back := 1; back < utf8.UTFMax && back <= n; back++ {

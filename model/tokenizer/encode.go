@@ -8,8 +8,8 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// maxRun is how much text is merged at once; longer text is cut. Places in it have
-// 32 bits.
+// maxRun is the largest length of text merged at once; longer text is cut. Places
+// in it have 32 bits.
 const maxRun = 1 << 28
 
 // Encode are the options of encoding.

@@ -9,7 +9,7 @@ import (
 	"capgpu/gpuerr"
 )
 
-// MaxJSON is how long a tokenizer.json may be, in bytes.
+// MaxJSON is the largest size of a tokenizer.json, in bytes.
 const MaxJSON = 1 << 28
 
 // FromJSON reads Hugging Face's tokenizer.json and, unless it is empty,

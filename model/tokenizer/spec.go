@@ -1,6 +1,6 @@
 package tokenizer
 
-// Scheme is how text becomes tokens.
+// Scheme is the algorithm that makes tokens of text.
 type Scheme uint8
 
 const (

@@ -14,11 +14,11 @@ const (
 	maxSplits    = 16
 	maxPattern   = 1 << 13 // bytes of an expression
 	maxPatternOp = 384     // approximate length of the compiled expression; each instruction can cost a step for each byte examined
-	// window is how many bytes of text are searched first for a match. A match that
-	// is decided there costs at most that much, also for an expression that looks
-	// far ahead for each short word, as "a*b|a" does. Otherwise more is searched,
-	// and all such searches cost at most ahead times the text; after that words are
-	// cut.
+	// window is the length of the text that is searched first for a match. A match
+	// that is decided there costs at most that much, also for an expression that
+	// looks far ahead for each short word, as "a*b|a" does. Otherwise more is
+	// searched, and all such searches cost at most ahead times the text; after that
+	// words are cut.
 	window = 128
 	ahead  = 8
 )

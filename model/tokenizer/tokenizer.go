@@ -314,7 +314,7 @@ func (t *Tokenizer) setRanks() {
 	}
 }
 
-// Vocab is how many tokens there are.
+// Vocab is the number of tokens.
 func (t *Tokenizer) Vocab() int { return len(t.spec.Pieces) }
 
 // Spec is the source of the Tokenizer. Nobody may write to it.

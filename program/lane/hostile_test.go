@@ -105,8 +105,8 @@ func (c *hostileCounts) add(o *hostileCounts) {
 	c.admit, c.compile, c.stop = max(c.admit, o.admit), max(c.compile, o.compile), max(c.stop, o.stop)
 }
 
-// patience is how much processor time a mutant may take longer than promised before that
-// is a failure.
+// patience is the processor time that a mutant may take longer than promised before
+// that is a failure.
 const patience = 5 * time.Second
 
 // hostile is one goroutine's part of the test.

@@ -21,7 +21,8 @@ import (
 	"capgpu/program/verify"
 )
 
-// randomCases is how many random cases of each kernel run; the edge cases always do.
+// randomCases is the number of random cases of each kernel that run; the edge cases
+// always do.
 func randomCases() int {
 	if n, err := strconv.Atoi(os.Getenv("CAPGPU_KERNEL_CASES")); err == nil {
 		return n

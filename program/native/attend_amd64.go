@@ -4,7 +4,8 @@ package native
 // all heads at once. It reads whole runs of keys, also unused positions; their
 // scores are ignored.
 
-// positionsOnce is how many positions, whole runs, one assembly function does.
+// positionsOnce is the number of positions, whole runs, that one assembly function
+// does.
 func positionsOnce(q *cached, t together) int {
 	return max(attendRun, int(tileWords/(t.groups*t.each*q.dim))&^(attendRun-1))
 }

@@ -66,9 +66,9 @@ var attentionPace = pace{words: 20, exps: true}
 // longestTimedRow caps the positions in the estimated time of a row.
 const longestTimedRow = 1 << 20
 
-// most is how many positions a row may attend to, as Grain counts them: those that
-// the table reaches, up to about a millisecond of work. A longer row is done like
-// the others, and checks for a stop.
+// most is the number of positions to which a row may attend, as Grain counts them:
+// those that the table reaches, up to about a millisecond of work. A longer row is
+// done like the others, and checks for a stop.
 func (q *cached) most(c *Call) uint64 {
 	n := min(q.pages*q.page, mostHeadValues/(q.dim+positionWords))
 	if n <= q.page || q.pagesOf(c, n) <= mostPages/2 {

@@ -55,7 +55,7 @@ func (q *cached) reaches(position, sequence uint64) bool {
 	return position>>q.shift < q.pages && sequence < q.sequences
 }
 
-// place is where the page of a position begins in k and v; the table reaches the
+// place is the offset of a position's page in k and v; the table reaches the
 // position. ok is false if they do not have the page.
 func (q *cached) place(position, sequence uint64) (at uint64, ok bool) {
 	number := uint64(atomic.LoadUint32(&q.table[sequence*q.pages+position>>q.shift]))

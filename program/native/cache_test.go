@@ -82,7 +82,7 @@ func (p *paged) alone(b int) *paged {
 	return &one
 }
 
-// at is where a position's keys and values of a kv head are.
+// at is the offset of a position's keys and values of a kv head.
 func (p *paged) at(position, sequence uint32, head int) int {
 	page := int(p.table[int(sequence)*p.pages+int(position)/p.page])
 	return ((page*p.page+int(position)%p.page)*p.kv + head) * p.dim

@@ -72,7 +72,7 @@ func embedOf(t weightType, p pace) *Body {
 	}
 }
 
-// embedWords is how many words are read in the time that a row takes.
+// embedWords is the number of words read in the time that a row takes.
 func embedWords(t weightType, c *Call) uint64 {
 	if t == typeI8 && c.inline(1) > 0 {
 		return c.inline(0) * (1 + runWords/min(runWords, c.inline(1)))

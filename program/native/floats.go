@@ -14,7 +14,7 @@ import "math"
 // numbers. A function that ends in a memory fault does not reach its end; see
 // RestoreFloats.
 
-// subnormals is how an assembly function treats subnormal numbers: a value of
+// subnormals is an assembly function's treatment of subnormal numbers: a value of
 // MXCSR.
 type subnormals uint32
 

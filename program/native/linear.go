@@ -184,10 +184,11 @@ var linearPaces = [...]pace{
 	typeI8:   {words: 40},
 }
 
-// expandPerNano is how many signed bytes are expanded in a nanosecond.
+// expandPerNano is the number of signed bytes expanded in a nanosecond.
 const expandPerNano = 12
 
-// runNanos is how long a run of signed bytes with one scale takes to expand by itself.
+// runNanos is the time that a run of signed bytes with one scale takes to expand by
+// itself.
 const runNanos = 9
 
 // runsOf is the number of such runs, once for each block of the batch, if there is
@@ -199,5 +200,6 @@ func runsOf(rows, cols, group uint64) uint64 {
 	return rows * (cols/group + 1)
 }
 
-// rowsPace is how many rows take as long to begin as rowNanos says of one.
+// rowsPace is the number of rows that together take as long to begin as one by
+// rowNanos.
 const rowsPace = 12

@@ -106,11 +106,11 @@ func (l *linear) dots(y []float32, r, b uint64, add int) {
 	}
 }
 
-// rowsTogether is how many rows are done for all of x before others, a multiple of
-// sixteen: as many as stay in the nearest cache.
+// rowsTogether is the number of rows that are done for all of x before others, a
+// multiple of sixteen: as many as stay in the nearest cache.
 func rowsTogether(cols uint64) uint64 { return max(16, nearWords/cols&^15) }
 
-// rowsExpanded is how many rows are expanded at a time.
+// rowsExpanded is the number of rows expanded at a time.
 func rowsExpanded(cols uint64) uint64 { return max(1, min(rowsTogether(cols), expandMost/cols&^3)) }
 
 // expanded expands rows, as many at a time as there is room for.

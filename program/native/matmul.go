@@ -61,7 +61,7 @@ func productOf(c *Call) (p product, ok bool) {
 	return p, p.pages <= mostPages
 }
 
-// flops is how many operations an item has.
+// flops is the number of operations of an item.
 func (p *product) flops() uint64 { return uint64(2 * p.rows * p.cols * p.k) }
 
 var matmulBody = &Body{

@@ -2,11 +2,11 @@ package native
 
 // Weights as model files store them.
 
-// runWords is how many words are read in the time that a run of weights with one
+// runWords is the number of words read in the time that a run of weights with one
 // scale takes to begin.
 const runWords = 16
 
-// weightType is how weights are stored.
+// weightType is the storage format of weights.
 type weightType uint8
 
 const (

@@ -24,7 +24,7 @@ type Call struct {
 
 // Body is a fast body of one program.
 type Body struct {
-	// Items is how many independent pieces of work a call has (rows, blocks of
+	// Items is the number of independent pieces of work in a call (rows, blocks of
 	// elements, heads). ok is false for a call that the body cannot do exactly as
 	// the program would: one that would trap, is misaligned, or has overlapping
 	// bindings. The lane engine does those. Items is called first, and notes in the

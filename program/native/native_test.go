@@ -249,7 +249,7 @@ func TestInPlace(t *testing.T) {
 	})
 }
 
-// rowBytes is how much of x is whole rows.
+// rowBytes is the number of bytes of x in whole rows.
 func rowBytes(c *librarytest.Case, x []byte) int {
 	n := int((&Call{Inline: c.Inline}).inline(0))
 	if n == 0 {

@@ -62,7 +62,7 @@ func rows(s shape, p pace, run func(c *Call, x, y []float32, n uint64)) *Body {
 // negligible. With a smaller eps it may be everything.
 const leastEps = 1e-30
 
-// normSubnormals is how a norm treats subnormal numbers.
+// normSubnormals is a norm's treatment of subnormal numbers.
 func normSubnormals(eps float32) subnormals {
 	if eps >= leastEps {
 		return flush

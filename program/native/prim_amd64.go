@@ -173,7 +173,7 @@ func expandQ8(dst []float32, w []byte) {
 	}
 }
 
-// tileCols is how many columns a tile of a matrix product has.
+// tileCols is the number of columns of a tile of a matrix product.
 func tileCols() int {
 	if level == levelAVX2 {
 		return 16

@@ -4,7 +4,7 @@ import mathbits "math/bits"
 
 // The functions that linear layers use. All of them give the same bits for a sum.
 
-// rowsOnce is how many rows dots does at a time, a power of two.
+// rowsOnce is the number of rows that dots does at a time, a power of two.
 func rowsOnce() uint64 {
 	switch level {
 	case levelAVX512:
@@ -15,7 +15,7 @@ func rowsOnce() uint64 {
 	return 1
 }
 
-// vectorsOnce is how many vectors a tile has.
+// vectorsOnce is the number of vectors of a tile.
 func vectorsOnce() uint64 {
 	switch level {
 	case levelAVX512:

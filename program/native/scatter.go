@@ -9,9 +9,9 @@ const (
 	fewPages  = 8   // that a call may touch anyhow
 )
 
-// scattered is how much longer an access takes if the words are in this many runs,
-// anywhere in this many words of memory, than if they were consecutive. Half-full
-// pages are usual: a page of a cache, for example, may be half as large.
+// scattered is the additional time of an access if the words are in this many runs,
+// anywhere in this many words of memory, and not consecutive. Half-full pages are
+// usual: a page of a cache, for example, may be half as large.
 func scattered(runs, words, memory uint64) uint64 {
 	touched, usual := min(runs, pagesOf(memory)), 2*words/pageWords+fewPages
 	if touched <= usual {

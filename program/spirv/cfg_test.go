@@ -46,7 +46,8 @@ func graph(t testing.TB, edges [][]int) *spirv.Function {
 	return m.Functions[0]
 }
 
-// reach is what can be reached from the entry without going through avoid.
+// reach is the set of blocks that can be reached from the entry without going
+// through avoid.
 func reach(edges [][]int, avoid int) []bool {
 	seen := make([]bool, len(edges))
 	var walk func(int)

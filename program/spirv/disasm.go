@@ -52,7 +52,7 @@ func (d *printer) header() {
 		m.Version>>16&0xff, m.Version>>8&0xff, m.Generator, m.Bound)
 }
 
-// resultWidth is where "=" ends, unless a name is longer.
+// resultWidth is the column in which "=" ends, unless a name is longer.
 const resultWidth = 14
 
 func (d *printer) inst(in *Inst, note string) {

@@ -25,7 +25,8 @@ type indexed struct {
 	at  uint32
 }
 
-// maxMembers is what the words of an OpTypeStruct can name.
+// maxMembers is the largest number of members that the words of an OpTypeStruct can
+// name.
 const maxMembers = 0xffff - 2
 
 func memberKey(id ID, member uint32) uint64 { return uint64(id)<<32 | uint64(member) }

@@ -185,7 +185,7 @@ func (p *parser) freeText() bool {
 	return false
 }
 
-// number is how many words a literal of type id takes.
+// number is the number of words of a literal of type id.
 func (p *parser) number(id ID) (int, bool) {
 	w, ok := p.width(id)
 	if !ok {

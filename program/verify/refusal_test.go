@@ -44,7 +44,7 @@ func u32s(b *builder, binding uint32) (buffer id, first func() id) {
 	return buffer, func() id { return b.Access(spirv.StorageClassStorageBuffer, b.Uint(32), buffer, b.U32(0), b.U32(0)) }
 }
 
-// offset is where the nth instruction of an opcode is, in bytes; -1 if nowhere.
+// offset is the place of the nth instruction of an opcode, in bytes; -1 if nowhere.
 func offset(module []byte, op spirv.Opcode, n int) int {
 	var all []int
 	for i := 20; i+4 <= len(module); {

@@ -120,7 +120,7 @@ func (h *hammer) createBuffer(ctx context.Context) (*control.Message, error) {
 	return h.caller.Call(ctx, control.TypeCreateBuffer, control.CreateBufferRequest{Bytes: 4096}.AppendTo(nil), nil)
 }
 
-// goesOn is how long the hammer continues after the answer to Close.
+// goesOn is the time for which the hammer continues after the answer to Close.
 const goesOn = 500 * time.Microsecond
 
 const (

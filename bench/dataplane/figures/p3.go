@@ -129,10 +129,10 @@ func idleCPU(ctx context.Context, e *Env) (percent float64, err error) {
 }
 
 const (
-	// doorbellChunk is how many doorbells share one deadline.
+	// doorbellChunk is the number of doorbells that share one deadline.
 	doorbellChunk = 4096
-	// lostAfter is when a chunk that does not end counts as a lost wake: a thousand
-	// times its duration.
+	// lostAfter is the time after which a chunk that does not end counts as a lost
+	// wake: a thousand times its duration.
 	lostAfter = 20 * time.Second
 	// longestPhase is above the time that either side polls before it sleeps, some
 	// 50 µs.

@@ -118,7 +118,7 @@ func throughService(ctx context.Context, e *Env) ([]report.Row, error) {
 	})
 }
 
-// longer is how many times as long a slice is for texts: one of the small model
+// longer is the factor by which a slice is longer for texts: one of the small model
 // takes 5 ms, and a median needs several.
 const longer = 4
 

@@ -85,10 +85,10 @@ func life(ctx context.Context, s *client.Session, bytes int) error {
 
 const aliasBytes = 2 << 20
 
-// copiedBytes is how much of three buffers is not the very pages that the driver
-// has mapped. The kernel's numbers of the files prove that they are, and so does
-// use: values stored through the client's mapping are what a launch adds up, twice,
-// and its sums can be loaded, with no call between but the launch.
+// copiedBytes is the part of three buffers that is not in the very pages that the
+// driver has mapped. The kernel's numbers of the files prove that they are, and so
+// does use: a launch adds up values stored through the client's mapping, twice, and
+// its sums can be loaded, with no call between but the launch.
 func copiedBytes(ctx context.Context, e *Env, l *launcher) (copied float64, err error) {
 	pid, err := e.Service.DriverPID()
 	if err != nil {

@@ -28,8 +28,8 @@ const (
 	// hangDeadline is the policy's deadline for the hanging tenants: missing it is
 	// a strike.
 	hangDeadline = 5 * time.Millisecond
-	// tailSlices is how many times longer a slice is if its 99th percentile counts:
-	// some hundreds of operations. At least one of them is in each of its
+	// tailSlices is the factor by which a slice is longer if its 99th percentile
+	// counts: some hundreds of operations. At least one of them is in each of its
 	// milliseconds.
 	tailSlices = 40
 )

@@ -63,7 +63,8 @@ func wake(w *atomic.Uint32) {
 	syscall.RawSyscall6(syscall.SYS_FUTEX, uintptr(unsafe.Pointer(w)), futexWake, 1, 0, 0, 0)
 }
 
-// idleWait is how long the answering process sleeps before it checks by itself.
+// idleWait is the time that the answering process sleeps before it checks by
+// itself.
 const idleWait = time.Second
 
 // answerRaw is the answering process.

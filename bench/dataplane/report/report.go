@@ -16,8 +16,9 @@ type Machine struct {
 	CPUs   int    `json:"cpus"`
 	Kernel string `json:"kernel"`
 	Go     string `json:"go"`
-	// Load is how many other processes wanted a CPU at the start: the load average
-	// of the last minute. Figures measured under a large load are worth little.
+	// Load is the number of other processes that wanted a CPU at the start: the
+	// load average of the last minute. Figures measured under a large load are
+	// worth little.
 	Load float64 `json:"load"`
 	// Service is the measured service's version or commit.
 	Service string `json:"service"`

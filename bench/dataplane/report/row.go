@@ -78,7 +78,7 @@ func Speed(id, metric string, r paired.Result, t Target) Row {
 	return row
 }
 
-// PerSecond is how many operations of this many nanoseconds a second has.
+// PerSecond is the number of operations of this many nanoseconds in a second.
 func PerSecond(nanos float64) string {
 	if !(nanos > 0) {
 		return "?"

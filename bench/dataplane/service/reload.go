@@ -48,7 +48,7 @@ func (s *Service) SetNeighbours(names []string) error {
 	return nil
 }
 
-// reloaded is how often a reload of the policy was reported.
+// reloaded is the number of reported reloads of the policy.
 func (l *logBuffer) reloaded() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -56,7 +56,7 @@ type Probes struct {
 	Tracepoints func() error
 	// OpenFiles is the hard limit of this process.
 	OpenFiles func() (uint64, error)
-	// LockedMemory is how much this process may pin; ^0: unlimited.
+	// LockedMemory is the amount that this process may pin; ^0: unlimited.
 	LockedMemory func() (bytes uint64, err error)
 }
 

@@ -22,8 +22,8 @@ type Model struct {
 	Refuse func(r lm.Request) error
 	// Pace, if set, releases each token.
 	Pace <-chan struct{}
-	// FailAfter is how many tokens an answer has before it ends with Failure, if
-	// that is set.
+	// FailAfter is the number of tokens of an answer before it ends with Failure,
+	// if that is set.
 	FailAfter int
 	Failure   error
 

@@ -39,7 +39,7 @@ type frame struct {
 	call   *spirv.Inst // in the caller
 }
 
-// iteration is how often a loop's header was reached since the loop was entered.
+// iteration counts the arrivals at a loop's header since the loop was entered.
 type iteration struct {
 	header int
 	n      int

@@ -222,7 +222,7 @@ func half(x uint32) uint32 {
 		}
 	}
 
-	// Infinity is where 65536 would be.
+	// Infinity takes the place of 65536.
 	a, b := v-halfValue(lo), halfValue(hi)-v
 	if b < a || a == b && lo&1 == 1 {
 		lo = hi

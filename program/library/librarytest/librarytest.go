@@ -167,7 +167,7 @@ func Cases(kernel string, r *rand.Rand, n int) []Case {
 	return cases
 }
 
-// Edges is how many of the Cases are edge cases.
+// Edges is the number of Cases that are edge cases.
 func Edges(kernel string) int { return len(models[kernel].edges) }
 
 // Sized is a case of a kernel with the caller's sizes, in the order of the case's
