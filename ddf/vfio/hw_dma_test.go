@@ -39,7 +39,7 @@ func startDMA(t testing.TB, f *vfio.Function, src, dst uint64, n, cmd uint32) {
 	}
 }
 
-func dma(t testing.TB, f *vfio.Function, e *shm.Event, src, dst uint64, n, cmd uint32) {
+func dma(t testing.TB, f *vfio.Function, e *shm.Interrupt, src, dst uint64, n, cmd uint32) {
 	t.Helper()
 	startDMA(t, f, src, dst, n, cmd|eduIRQOnDMA)
 	comes(t, e)

@@ -101,18 +101,18 @@ func store(t testing.TB, f *vfio.Function, off uint64, v uint32) {
 }
 
 // event is the driver's end of vector 0.
-func event(t testing.TB, f *vfio.Function) *shm.Event {
+func event(t testing.TB, f *vfio.Function) *shm.Interrupt {
 	t.Helper()
 	fd, err := f.EventFD(0)
 	require.NoError(t, err)
-	e, err := shm.EventFromFD(fd)
+	e, err := shm.InterruptFromManager(fd)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, e.Close()) })
 	return e
 }
 
 // comes waits for an interrupt.
-func comes(t testing.TB, e *shm.Event) uint64 {
+func comes(t testing.TB, e *shm.Interrupt) uint64 {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
@@ -122,7 +122,7 @@ func comes(t testing.TB, e *shm.Event) uint64 {
 }
 
 // silent looks whether none comes. A slow device makes it pass wrongly, never fail.
-func silent(t testing.TB, e *shm.Event) {
+func silent(t testing.TB, e *shm.Interrupt) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
 	defer cancel()
@@ -131,7 +131,7 @@ func silent(t testing.TB, e *shm.Event) {
 }
 
 // drain counts what else comes.
-func drain(t testing.TB, e *shm.Event) (total uint64) {
+func drain(t testing.TB, e *shm.Interrupt) (total uint64) {
 	t.Helper()
 	for {
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)

@@ -3,12 +3,9 @@ package shm
 import (
 	"context"
 	"encoding/binary"
-	"strings"
 	"sync"
 
 	"golang.org/x/sys/unix"
-
-	"capgpu/gpuerr"
 )
 
 // Event is an eventfd: a counter that wakes a reader when it is not zero. Use it with peers
@@ -32,16 +29,6 @@ func NewEvent() (*Event, error) {
 	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	if err != nil {
 		return nil, ioError("make an eventfd", err)
-	}
-	return newEvent(fd)
-}
-
-// EventFromFD takes an eventfd from a peer, after checking that it is one.
-func EventFromFD(fd int) (*Event, error) {
-	// "anon_inode:[eventfd]" cannot be the name of a file: those start with "/".
-	if link := linkOf(fd); !strings.HasPrefix(link, "anon_inode:[eventfd") {
-		closeFD(fd)
-		return nil, gpuerr.New(gpuerr.Protocol, "descriptor is %q, not an eventfd", link)
 	}
 	return newEvent(fd)
 }

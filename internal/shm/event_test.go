@@ -24,7 +24,7 @@ func newEvents(t testing.TB) (a, b *Event) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err = EventFromFD(fd)
+	b, err = newEvent(fd)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,9 +1,6 @@
 package shm
 
 import (
-	"fmt"
-	"os"
-
 	"golang.org/x/sys/unix"
 
 	"capgpu/gpuerr"
@@ -32,15 +29,6 @@ func closeFD(fd int) {
 	if fd >= 0 {
 		unix.Close(fd)
 	}
-}
-
-// linkOf returns the kernel's name of the object of a descriptor.
-func linkOf(fd int) string {
-	target, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
-	if err != nil {
-		return "closed descriptor"
-	}
-	return target
 }
 
 func ioError(doing string, err error) error {
