@@ -132,7 +132,7 @@ func (w *world) tailLies() {
 	// one. It reads the other word only when there is no room.
 	q.lied, q.mustEnd = true, word == ringtest.WordSQTail && len(q.pending) == 0
 	q.local.Corrupt(word, lie)
-	q.local.Wake() // a lie that nobody sees is none
+	q.local.Wake() // an unseen lie would have no effect
 }
 
 // entryChanged: a client overwrites entries and arguments that were taken.

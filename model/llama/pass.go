@@ -38,7 +38,7 @@ func (l *launches) add(program string, inline []byte, pieces ...piece) {
 	l.all = append(l.all, x)
 }
 
-// rows is the first n rows of a piece, each of so many words of f32 or u32.
+// rows is the first n rows of a piece of f32 or u32, each of this many words.
 func rows(p piece, n, words int) piece { return p.part(0, 4*uint64(n)*uint64(words)) }
 
 // linear is y = W·x or y += W·x, for each row of the batch.

@@ -20,7 +20,7 @@ import (
 type fat struct {
 	*lmtest.Model
 	piece string
-	asked *atomic.Int64 // for so many tokens at most
+	asked *atomic.Int64 // for at most this many tokens
 }
 
 func (m fat) Generate(context.Context, lm.Request) (lm.Stream, error) { return &fatStream{m: m}, nil }

@@ -20,13 +20,13 @@ func (p *pass) runAheadLocked(r *request) int {
 	return n
 }
 
-// decodeRunAhead runs the tokens of r, until another wants the device, nobody pulls, or it
-// ends.
+// decodeRunAhead runs the tokens of r, until another request wants the device,
+// nobody pulls, or r ends.
 func (p *pass) decodeRunAhead(ctx context.Context, r *request, n int) error {
 	at := len(r.gen.tokens) - 1
 	err := p.l.greedy(ctx, r.gen.seq, r.gen.tokens[at], at, n, func(id int32) bool {
 		return p.next(r, sample.Choice{ID: id}) && !p.s.signal.attention.Load()
 	})
-	r.gen.fed = len(r.gen.tokens) - 1 // whatever the device has put behind is written anew
+	r.gen.fed = len(r.gen.tokens) - 1 // the device's later rows are written again
 	return err
 }

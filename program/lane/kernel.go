@@ -43,7 +43,7 @@ const (
 	slotCount
 )
 
-// noBinding is Trap.Binding if the memory is none.
+// noBinding is Trap.Binding of memory without a binding.
 const noBinding = outcome.NoBinding
 
 // xblock is a block ready to run.

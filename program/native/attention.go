@@ -10,7 +10,7 @@ const (
 	mostHeadDim    = 256
 	attentionStep  = 64
 	mostHeadValues = 9 << 18 // elements of k that one head may read
-	positionWords  = 16      // a position takes as long as reading so many more
+	positionWords  = 16      // a position takes as long as reading this many more
 )
 
 var attentionShape = shape{bindings: 4, inlineWords: 4, write: 3, write2: -1}

@@ -13,7 +13,7 @@ const (
 	panelDepth   = 256 // rows of b that are packed at a time: a panel of them fits the L1 cache
 
 	deepest    = 1 << 17          // beyond this k, an item takes too long
-	packRows   = 2 * mostTileRows // from so many rows on, packing b pays
+	packRows   = 2 * mostTileRows // the least rows for which packing b pays
 	grainFlops = 8 << 20
 	grainPages = mostPages / 4 // of a range of more than one item
 

@@ -8,7 +8,7 @@ import "math"
 
 const (
 	ropeStep   = mostHeadDim / 2 // pairs of a tile
-	angleWords = 128             // an angle takes as long as reading so many words
+	angleWords = 128             // an angle takes as long as reading this many words
 )
 
 var ropeShape = shape{bindings: 1, inlineWords: 4, write: 0, write2: -1}

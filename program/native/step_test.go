@@ -152,7 +152,7 @@ func (p *pass) run() {
 	}
 }
 
-// BenchmarkStep is one pass of a whole model: decoding behind so many positions, of one
+// BenchmarkStep is one pass of a whole model: decoding behind this many positions, of one
 // sequence or several, and a prompt of 32.
 func BenchmarkStep(b *testing.B) {
 	for i := range modelShapes {

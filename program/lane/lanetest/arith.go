@@ -8,7 +8,7 @@ import (
 	"capgpu/program/spirv"
 )
 
-// signed reads n as a two's complement number of so many bits.
+// signed reads n as a two's complement number of this many bits.
 func signed(n, width uint64) int64 { return int64(n<<(64-width)) >> (64 - width) }
 
 func truth(b bool) uint64 {

@@ -20,7 +20,7 @@ func toFloat(n, width uint64) float64 {
 	return math.Float64frombits(n)
 }
 
-// fromFloat rounds to the nearest float of so many bits. Sums, differences,
+// fromFloat rounds to the nearest float of this many bits. Sums, differences,
 // products, quotients and roots of 32-bit floats that were rounded to 64 bits
 // before come out as if rounded once.
 func fromFloat(x float64, width uint64) uint64 {
