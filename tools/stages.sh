@@ -13,13 +13,13 @@ export CAPGPU_REQUIRE_VM=1 # install-deps.sh has seen to it
 GOFLAGS="$(go env GOFLAGS) -trimpath"
 export GOFLAGS
 
-# A program with the race detector waits a second at its end for races that nobody has
-# told yet. Ours end when all that they started has ended (internal/leakcheck).
+# A program with the race detector waits a second at its end for races that are not
+# reported yet. Ours end when all that they started has ended (internal/leakcheck).
 export GORACE="atexit_sleep_ms=20 ${GORACE:-}"
 
 build() { tools/build.sh bin device-manager gpu-service gpu-mock gpu-gate gpuctl model-server; }
 
-# What has no goroutines of its own to race, or only starts processes that are built
+# Packages without goroutines of their own to race, or that only start processes built
 # without the detector.
 plain='^capgpu/(cmd/gpuctl/npy|conformance|internal/(archtest|cmdline|crashpoint|crashtest)|model/(chat|gguf|llama2c|modeltest|quant|safetensors|sample|synth|tokenizer)|packaging|program/(lane|library|native|spirv|verify)|qemu|ring/model|schema)(/|$)'
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What every commit is held to, made for at most twelve minutes on two processors. All else
+# The checks of every commit, made for at most twelve minutes on two processors. All else
 # is test-nightly.sh's. With CI=true nothing may be skipped for a missing tool.
 set -euo pipefail
 cd "$(dirname "$0")/.."
