@@ -63,8 +63,8 @@ func flakyLog(t *testing.T) (*flakyFile, *Log) {
 	return flaky, l
 }
 
-// TestDiskFull: a write, sync or even truncation that fails leaves a log that
-// verifies, tells the callers, and goes on with a record of what was lost.
+// TestDiskFull: a write, sync or even truncation that fails leaves a log that verifies,
+// returns errors to the callers, and continues with a record of the lost ones.
 func TestDiskFull(t *testing.T) {
 	full := error(syscall.ENOSPC)
 	for name, fail := range map[string]func(*flakyFile, *error){
@@ -107,8 +107,8 @@ func TestDiskFull(t *testing.T) {
 	}
 }
 
-// TestFailureWhileMoreIsQueued: what was queued behind a write that fails is
-// chained to it, and so is given up with it, together with its places to seek to.
+// TestFailureWhileMoreIsQueued: records queued behind a write that fails are chained to it,
+// and so are given up with it, together with their places to seek to.
 func TestFailureWhileMoreIsQueued(t *testing.T) {
 	f, l := flakyLog(t)
 	for range markEvery - 3 {

@@ -20,7 +20,7 @@ import (
 
 var small = Options{MaxBytes: MinMaxBytes}
 
-// fill appends n records, of which some seven fit in a small segment.
+// fill appends n records; some seven of them fit in a small segment.
 func fill(t testing.TB, l *Log, n int) {
 	t.Helper()
 	for i := range n {
@@ -130,7 +130,7 @@ func TestRotateUnderConcurrentAppends(t *testing.T) {
 	}
 }
 
-// TestRotateReadAcrossSegments compares every range that Read and Snapshot tell.
+// TestRotateReadAcrossSegments compares every range of Read and Snapshot.
 func TestRotateReadAcrossSegments(t *testing.T) {
 	path := rotatedLog(t)
 	head := headOf(t, path)
@@ -225,7 +225,7 @@ func tracedLog(t *testing.T, o Options, at func(string), fail func(string) error
 	return path, l
 }
 
-// copyFolder is what a crash now would leave, hard links among it.
+// copyFolder copies the files that a crash now would leave, hard links included.
 func copyFolder(t testing.TB, path string) string {
 	t.Helper()
 	to := t.TempDir()
@@ -249,9 +249,8 @@ func copyFolder(t testing.TB, path string) string {
 	return filepath.Join(to, filepath.Base(path))
 }
 
-// TestRotateCrashAtEachStep copies the folder before, after and in the middle of every
-// step of several rotations. Each copy verifies as it is, opens, holds all that
-// was durable, and goes on.
+// TestRotateCrashAtEachStep copies the folder before, after and in the middle of every step
+// of several rotations. Each copy verifies, opens, holds all durable records, and continues.
 func TestRotateCrashAtEachStep(t *testing.T) {
 	type crash struct{ when, path string }
 	var crashes []crash
@@ -318,7 +317,8 @@ func requireSnapshotsAsRead(t *testing.T, l *Log, path string) {
 	}
 }
 
-// TestRotateOrderOfSteps: nothing of a rotation is done before what it relies on is on disk.
+// TestRotateOrderOfSteps: no step of a rotation is done before the steps that it relies on
+// are on disk.
 func TestRotateOrderOfSteps(t *testing.T) {
 	var steps []string
 	_, l := tracedLog(t, Options{MaxBytes: MinMaxBytes, Keep: 1}, func(when string) {
@@ -342,8 +342,8 @@ func TestRotateOrderOfSteps(t *testing.T) {
 	}, steps)
 }
 
-// TestRotateFails lets each step fail as on a full disk: appends are refused,
-// what was on disk stays, and when there is room the log goes on.
+// TestRotateFails lets each step fail as on a full disk: appends are refused, records on disk
+// stay, and when there is room the log continues.
 func TestRotateFails(t *testing.T) {
 	for _, step := range []string{"create", "write", "sync file", "link", "sync folder", "replace"} {
 		for after := range 4 { // in which of the places where the step is done

@@ -140,8 +140,8 @@ func segmentFrames(t *testing.T, b []byte) (offs []int64) {
 	}
 }
 
-// TestRotateKeep: the oldest segments go, a record says which, and what is left can
-// still be verified, with all heads over it.
+// TestRotateKeep: the oldest segments go, a record names them, and the rest can still be
+// verified, with all heads over it.
 func TestRotateKeep(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.log")
 	two := Options{MaxBytes: MinMaxBytes, Keep: 2}

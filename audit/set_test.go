@@ -37,7 +37,7 @@ func say(t testing.TB, l interface {
 	require.NoError(t, err)
 }
 
-// lines are "LOG KIND DETAIL" of all records of all logs, without what a Set writes.
+// lines returns "LOG KIND DETAIL" of all records of all logs, without a Set's own.
 func lines(t testing.TB, path string) (all []string) {
 	t.Helper()
 	entries, err := ReadAll(path)
@@ -189,7 +189,7 @@ func TestDamageOfOne(t *testing.T) {
 	keep(t, s, OfTenant("b"))
 }
 
-// Only what has the form of a name is one of a file.
+// Only a valid name becomes a file's.
 func TestOwnerForm(t *testing.T) {
 	s := openSet(t, filepath.Join(t.TempDir(), "audit.log"), Options{}, Options{})
 	for _, o := range []Owner{"", "x", "tenant-", "tenant-..", "tenant-a/b", "tenant-A", Owner("tenant-" + strings.Repeat("a", 65)), "other-a", OfDevice("../x")} {

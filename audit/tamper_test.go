@@ -76,9 +76,9 @@ func TestMovedAndMissingRecordsAreFound(t *testing.T) {
 	requireDamage(t, append(bytes.Clone(b), "garbage!"...), 5, offs[5], "garbage put at the end")
 }
 
-// TestCutAnywhereIsRecovered cuts a log at every byte, as a crash in mid-write
-// does: verification reports a torn end and no tampering, and Open goes on with
-// all whole records and a note.
+// TestCutAnywhereIsRecovered cuts a log at every byte, as a crash in mid-write does:
+// verification reports a torn end and no tampering, and Open continues with all whole records
+// and a note.
 func TestCutAnywhereIsRecovered(t *testing.T) {
 	_, b := smallLog(t)
 	offs := frames(t, b)
@@ -188,8 +188,8 @@ func TestImpossibleRecords(t *testing.T) {
 	}
 }
 
-// FuzzScan gives the reader arbitrary files. It must not panic, and what it
-// accepts must be exactly what a writer would have written.
+// FuzzScan gives the reader arbitrary files. It must not panic, and it must accept only files
+// that a writer would have written.
 func FuzzScan(f *testing.F) {
 	_, b := smallLog(f)
 	f.Add(b)

@@ -138,7 +138,7 @@ func TestHardwareUnmapIsExact(t *testing.T) {
 	}
 }
 
-// The kernel's limit of mappings is an error that says so, and passes.
+// The kernel's limit of mappings is a typed error, and passes.
 func TestHardwareEntryLimit(t *testing.T) {
 	_, groups := hardware(t)
 	leakcheck.Check(t)

@@ -15,8 +15,8 @@ import (
 	"capgpu/internal/uapi/vfio"
 )
 
-// kernel is vfio as far as a Type1 meets it: one container, one group, one
-// device. It keeps a log of what was called, and fails what fail says.
+// kernel is the part of vfio that a Type1 uses: one container, one group, one device. It
+// keeps a log of the calls, and fails those in fail.
 type kernel struct {
 	vfio.Kernel
 	t *testing.T
@@ -89,7 +89,7 @@ func (k *kernel) enter(call string, args ...any) error {
 	return k.fail[name]
 }
 
-// takeLog is what was called since the last time.
+// takeLog returns the calls since the last time.
 func (k *kernel) takeLog() []string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -111,7 +111,7 @@ func (k *kernel) fdLocked(what string) int {
 	return k.last
 }
 
-// is checks that fd is what it should be.
+// is checks that fd is of the expected kind.
 //
 // +checklocks:k.mu
 func (k *kernel) is(fd int, what string) {

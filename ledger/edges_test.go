@@ -8,7 +8,7 @@ import (
 	"capgpu/gpuerr"
 )
 
-// TestZeroCountsBoth: what is reserved and what is used do not make up for each other.
+// TestZeroCountsBoth: reserved and used units do not make up for each other.
 func TestZeroCountsBoth(t *testing.T) {
 	l := New("device", NoLimits())
 	a := child(t, l.Root(), "a", NoLimits())
@@ -44,8 +44,8 @@ func TestPrepayAsksAllAbove(t *testing.T) {
 	require.NoError(t, l.Check())
 }
 
-// TestWarmLease: what a lease keeps is within its share, comes back once, and shows in
-// Check when a limit is below it.
+// TestWarmLease: a lease's idle units are within its share, come back once, and show in Check
+// when a limit is below them.
 func TestWarmLease(t *testing.T) {
 	l := New("device", only(InFlight, 800))
 	a := child(t, l.Root(), "a", NoLimits())

@@ -8,10 +8,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestLeasesAgainstModel drives leases and meters, and everything that recalls
-// what they keep idle, in trees where limits, peaks, and closed accounts are always
-// near. It rarely looks at the books, since a look leaves nothing idle; each answer
-// is compared.
+// TestLeasesAgainstModel drives leases and meters, and every operation that recalls their
+// idle units, in trees where limits, peaks, and closed accounts are always near. It rarely
+// reads the counts, since a read leaves nothing idle; each answer is compared.
 func TestLeasesAgainstModel(t *testing.T) {
 	trees := 500
 	if testing.Short() {

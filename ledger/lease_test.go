@@ -43,8 +43,8 @@ func TestReserveThatWaitedForRecall(t *testing.T) {
 	require.ErrorIs(t, a.reserveRecalling(InFlight, 1, a), gpuerr.Closed)
 }
 
-// TestPrepayIsAllOrNone: a root that had room does not keep what a lower account
-// has no room for.
+// TestPrepayIsAllOrNone: a root with room does not keep units that a lower account has no
+// room for.
 func TestPrepayIsAllOrNone(t *testing.T) {
 	l := New("device", NoLimits())
 	a := child(t, l.Root(), "a", only(DeviceTime, 10))

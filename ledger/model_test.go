@@ -113,8 +113,8 @@ func (m *modelAccount) empty() bool {
 	return true
 }
 
-// requireReserve requires that what was asked, of n at m, was answered rightly, and
-// says whether it was granted.
+// requireReserve requires that a request of n at m got the right answer, and reports whether
+// it was granted.
 func (m *modelAccount) requireReserve(t require.TestingT, c Class, n, available uint64, err error) (granted bool) {
 	switch {
 	case !m.open():
@@ -314,7 +314,7 @@ func TestAgainstModel(t *testing.T) {
 	})
 }
 
-// requireSame requires that the books of m say what they should.
+// requireSame requires that the counts of m are those of the model.
 func (m *modelAccount) requireSame(t require.TestingT) {
 	require.Equal(t, m.empty(), m.real.Zero() == nil)
 	for i, e := range m.real.Snapshot() {

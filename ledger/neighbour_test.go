@@ -7,12 +7,11 @@ import (
 	"testing"
 )
 
-// BenchmarkNeighbour is what a tenant's charges take while another does its worst:
-// nothing, errors that are none of the ledger's business (for the load alone),
-// requests that are granted, requests refused at its own limit, the same with a
-// lease that becomes warm again and again, looks at its own books, or requests
-// refused at the device's limit. Only the line of the device's account is shared,
-// and a refusal costs others no more than a grant does.
+// BenchmarkNeighbour measures a tenant's charges while another does its worst: nothing,
+// errors outside the ledger (for the load alone), requests that are granted, requests refused
+// at its own limit, the same with a lease that becomes warm again and again, reads of its own
+// counts, or requests refused at the device's limit. Only the cache line of the device's
+// account is shared, and a refusal costs others no more than a grant does.
 func BenchmarkNeighbour(b *testing.B) {
 	for _, worst := range []string{"nothing", "busy", "granted", "refused", "refused-warm", "looks", "refused-by-device"} {
 		for _, how := range []string{"reserve", "lease", "spend", "meter"} {

@@ -24,7 +24,7 @@ func TestHardwareFigures(t *testing.T) {
 	require.ErrorContains(t, err, "speed")
 }
 
-// TestHardwareBench: the figures can be had; what they are is for "make bench-hw".
+// TestHardwareBench: the benchmarks give figures; "make bench-hw" judges them.
 func TestHardwareBench(t *testing.T) {
 	needVM(t)
 	figures, err := BenchHardware(t.Context(), HardwareFigures(), 3, t.Output(), t.Logf)

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// needVM skips where no virtual machine can be had, unless one is required.
+// needVM skips a test where no virtual machine can run, unless one is required.
 func needVM(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
@@ -23,7 +23,7 @@ func needVM(t *testing.T) {
 	}
 }
 
-// lineTo logs what a guest says, with the seconds since now.
+// lineTo logs a guest's output, with the seconds since now.
 func lineTo(t *testing.T) func(line string) {
 	start := time.Now()
 	return func(line string) { t.Logf("%6.1f %s", time.Since(start).Seconds(), line) }
@@ -50,7 +50,7 @@ func TestSmokeGuestFailsWhenItShould(t *testing.T) {
 		wantErr string
 	}{
 		{"vecadd", "not ok "},                     // one wrong bit in a result
-		{"driver", "not ok "},                     // the driver dies of what a client sent
+		{"driver", "not ok "},                     // the driver dies of a client's message
 		{"model", "not ok "},                      // wrong weights
 		{"leak", "not ok "},                       // a session that is never closed
 		{"manager", "device-manager ended early"}, // it cannot start

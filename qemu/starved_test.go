@@ -16,8 +16,8 @@ import (
 )
 
 // guestRuns wants a guest to pass. One that failed while it waited for a processor longer
-// than it had one says little: what is promised within seconds was promised of a machine that
-// runs. It is run once more, and its second word counts.
+// than it had one says little: promises within seconds are for a machine that runs. It is run
+// once more, and its second result counts.
 func guestRuns(t *testing.T, run func() error) {
 	t.Helper()
 	for again := false; ; again = true {
@@ -46,7 +46,7 @@ type meter struct {
 	threads map[string]share // by their files
 }
 
-// share is what a thread had of the processors.
+// share is a thread's time on the processors.
 type share struct{ ran, waited time.Duration }
 
 func startMeter(name string) *meter {
@@ -55,7 +55,7 @@ func startMeter(name string) *meter {
 	return m
 }
 
-// runLook looks again and again, for a thread that has ended tells nothing.
+// runLook looks again and again, because a thread that has ended reports nothing.
 func (m *meter) runLook() {
 	every := time.NewTicker(time.Second / 4)
 	defer every.Stop()

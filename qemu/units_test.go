@@ -81,7 +81,8 @@ func TestHardwareUnits(t *testing.T) {
 		// Programs that a test starts are the guest's own: there is no compiler.
 		Env:   []string{"CAPGPU_HW_UNPLUG=1", "CAPGPU_TEST_PROGRAMS=/bin"},
 		Files: map[string]string{}, Product: true, Functions: 2, MemoryMiB: 2048, Timeout: 25 * time.Minute, Logf: t.Logf,
-		// Each unit's own limit is 600 s: a test that hangs and can tell it does that first.
+		// Each unit's own limit is 600 s: a test that hangs and can report it does that
+		// first.
 		Silence: 630 * time.Second,
 	}
 	run.Program = filepath.Join(dir, "units")
@@ -131,7 +132,7 @@ func runUnits(t *testing.T, run GuestRun, want []string, units int) error {
 	if err != nil {
 		return err
 	}
-	if len(wrong) > 0 { // last, and short: it is what is read first
+	if len(wrong) > 0 { // last and short, because it is read first
 		return fmt.Errorf("in the guest, of %d tests:\n%s", len(want), strings.Join(wrong, "\n"))
 	}
 	return fmt.Errorf("the guest's program ended with status %d", status)
@@ -140,7 +141,7 @@ func runUnits(t *testing.T, run GuestRun, want []string, units int) error {
 // unitResults are how the tests of several units ended: "unit test", each.
 type unitResults struct {
 	passed, failed, skipped []string
-	ends                    []string // of units that failed: their status, and what they panicked of
+	ends                    []string // of failed units: their status, and their panic
 	took                    []string // each unit
 }
 
@@ -187,8 +188,7 @@ func results(text string) (r unitResults) {
 	return r
 }
 
-// wrong tells, a line each, what is not as it must be: all those tests passed, once each,
-// and nothing else.
+// wrong returns a line for each deviation: all those tests passed, once each, and no others.
 func (r unitResults) wrong(want []string) (lines []string) {
 	for _, end := range r.ends {
 		lines = append(lines, "a unit failed: "+end)

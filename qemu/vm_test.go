@@ -71,7 +71,7 @@ func TestRunEndsWhoSaysNothing(t *testing.T) {
 	require.Less(t, time.Since(start), vm.Timeout)
 	requireGone(t, transcript)
 
-	// Before its first line a machine may be silent, and while it speaks it may go on.
+	// Before its first line a machine may be silent, and while it prints it may go on.
 	vm = fakeQEMU(t, `sleep 1; for i in 1 2 3 4 5 6 7 8; do echo $i; sleep 0.1; done`)
 	vm.Silence = 700 * time.Millisecond
 	_, err = vm.Run(t.Context())

@@ -182,8 +182,8 @@ func TestTampered(t *testing.T) {
 	require.False(t, Compare(lied).Agrees())
 }
 
-// TestCut: what a function's own log has lost of its beginning is no difference, and what
-// came after it is judged as ever.
+// TestCut: records that a function's own log has lost at its beginning are no difference, and
+// later ones are judged as usual.
 func TestCut(t *testing.T) {
 	good := whole().records
 	mapped := func(r ddf.AuditRecord) bool {

@@ -80,8 +80,8 @@ func deviceDescriptorIsNotKept(t *testing.T, older bool) {
 	h.older = older
 	l := dial(t, theirs)
 	require.NoError(t, l.GrantSet().Mmio[0].Write32(4, 7))
-	// An answer is read before the server has closed what it sent with it, but not before it
-	// has closed what it sent earlier.
+	// An answer may be read before the server has closed the descriptors that it sent with
+	// it, but not before it has closed those of earlier answers.
 	_, err := l.GrantSet().Mmio[2].Read32(0)
 	require.NoError(t, err)
 	holders := 0
@@ -127,7 +127,7 @@ func TestWindowsThatCannotBe(t *testing.T) {
 	}
 }
 
-// An answer that does not agree with itself is refused, and nothing of it stays behind.
+// An answer that contradicts itself is refused, and nothing of it stays behind.
 func TestAnswersThatCannotBe(t *testing.T) {
 	for name, c := range map[string]struct {
 		windows, vectors int // more than there are

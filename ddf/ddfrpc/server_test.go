@@ -31,7 +31,7 @@ type hardware struct {
 	fn      *fake.Function // memory and audit log
 	gate    *rpcguard.Gate
 	served  chan struct{}
-	file    *os.File // every BAR, one behind the other
+	file    *os.File // every BAR, one after the other
 	windows []window
 	vectors []*eventVector
 	older   bool // than DriverGrants.all
@@ -49,7 +49,7 @@ type hardware struct {
 // window is one of the function's, at an offset in the file.
 type window struct {
 	spec ddf.WindowSpec
-	// says is what Map answers instead of what is right.
+	// The wrong answers of Map.
 	bytes, offset uint64
 }
 
@@ -161,7 +161,7 @@ func (h *hardware) memory(dupFD func() (int, error)) schema.SharedMemory {
 	return schema.SharedMemory(h.export("SharedMemory", nil, dupFD))
 }
 
-// unplug takes the device away: what is mapped of it faults.
+// unplug takes the device away: its mappings fault.
 func (h *hardware) unplug(t *testing.T) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

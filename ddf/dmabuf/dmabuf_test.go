@@ -25,7 +25,7 @@ type owner struct {
 	refuse  error
 	unmaps  int
 	freed   int
-	mapping func() // what is true while Unmap runs
+	mapping func() // called while Unmap runs
 }
 
 func (o *owner) buffer(t *testing.T, pages uint64, pinned bool) *dmabuf.Buffer {

@@ -130,7 +130,7 @@ func silent(t testing.TB, e *shm.Interrupt) {
 	require.ErrorIs(t, err, context.DeadlineExceeded, "%d interrupts came", n)
 }
 
-// drain counts what else comes.
+// drain counts further interrupts.
 func drain(t testing.TB, e *shm.Interrupt) (total uint64) {
 	t.Helper()
 	for {
@@ -161,7 +161,7 @@ func TestHardwareRegisters(t *testing.T) {
 		store(t, f, eduLiveness, v)
 		require.Equal(t, ^v, load(t, f, eduLiveness))
 	}
-	// All ones is a value, too, as long as the device is there.
+	// All ones is a value, too, as long as the device exists.
 	store(t, f, eduLiveness, 0)
 	require.Equal(t, ^uint32(0), load(t, f, eduLiveness))
 	store(t, f, eduFactorial, 5)
@@ -209,7 +209,7 @@ func TestHardwareInterrupts(t *testing.T) {
 	raise(t, f)
 	require.EqualValues(t, 1, comes(t, e))
 	silent(t, e)
-	for range 5 { // what comes before the processor has taken the last merges with it
+	for range 5 { // interrupts before the processor has taken the last one merge with it
 		raise(t, f)
 	}
 	got := comes(t, e) + drain(t, e)
@@ -230,7 +230,7 @@ func TestHardwareInterrupts(t *testing.T) {
 	before := f.Interrupts()
 	require.Equal(t, []uint64{1 + got + 5 + 2}, before)
 
-	// Another epoch has another eventfd, and the counts go on.
+	// Another epoch has another eventfd, and the counts continue.
 	_, err := f.Quiesce()
 	require.NoError(t, err)
 	_, err = f.EventFD(0)

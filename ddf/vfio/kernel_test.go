@@ -16,10 +16,10 @@ import (
 	"capgpu/iommu"
 )
 
-// fakeKernel is a device behind vfio: a configuration space, two BARs of memory,
-// vectors that a test raises. It checks the order of what is asked.
+// fakeKernel is a device behind vfio: a configuration space, two BARs of memory, vectors that
+// a test raises. It checks the order of the calls.
 type fakeKernel struct {
-	uapi.Kernel // nil: what is not here must not be called
+	uapi.Kernel // nil: other calls must not be made
 
 	mu       sync.Mutex
 	config   [256]byte
@@ -74,7 +74,7 @@ func (k *fakeKernel) addMSIX(bar, off uint32) {
 	k.irqs[uapi.IRQIndexMSIX] = uapi.IRQInfo{Flags: uapi.IRQEventFD | uapi.IRQNoResize, Count: 8}
 }
 
-// noNotices makes it a kernel that cannot tell of a removal.
+// noNotices makes it a kernel that does not report a removal.
 func (k *fakeKernel) noNotices() {
 	delete(k.irqs, uapi.IRQIndexReq)
 	delete(k.irqs, uapi.IRQIndexErr)
@@ -94,7 +94,7 @@ func (k *fakeKernel) did() []string {
 	return did
 }
 
-// signal raises what stands behind an interrupt index.
+// signal raises the eventfd of an interrupt index.
 func (k *fakeKernel) signal(t testing.TB, index uint32, vector int) {
 	t.Helper()
 	k.mu.Lock()
@@ -103,8 +103,7 @@ func (k *fakeKernel) signal(t testing.TB, index uint32, vector int) {
 	require.NoError(t, tell(int(k.triggers[index][vector])))
 }
 
-// tell is eventfd_signal: it adds one, or nothing to a counter that is full, and
-// never waits.
+// tell is eventfd_signal: it adds one, or nothing to a full counter, and never waits.
 func tell(fd int) error {
 	p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
 	if n, err := unix.Poll(p, 0); err != nil || n == 0 {

@@ -68,7 +68,7 @@ func TestCloseOfALiveFunction(t *testing.T) {
 	require.EqualValues(t, 2, r.kernel.command())
 }
 
-// TestWithoutReset: what the kernel cannot reset is named so.
+// TestWithoutReset: the name of a reset says if the kernel cannot reset the function.
 func TestWithoutReset(t *testing.T) {
 	r := newRig(t)
 	r.kernel.flags = uapi.DevicePCI
@@ -160,8 +160,8 @@ func TestSettle(t *testing.T) {
 	})
 }
 
-// TestCannotBeDisarmed: the eventfds of an epoch that could not be ended are closed
-// before others are made, and what cannot be stopped says so.
+// TestCannotBeDisarmed: the eventfds of an epoch that could not be ended are closed before
+// others are made, and the error says that the function was not stopped.
 func TestCannotBeDisarmed(t *testing.T) {
 	leakcheck.Check(t)
 	r := newRig(t)

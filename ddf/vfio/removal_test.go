@@ -12,7 +12,7 @@ import (
 	uapi "capgpu/internal/uapi/vfio"
 )
 
-// TestRemoved: what the host wants back refuses everything, is stopped without a
+// TestRemoved: a function that the host wants back refuses everything, is stopped without a
 // reset (its lock is the remover's), and can be closed.
 func TestRemoved(t *testing.T) {
 	leakcheck.Check(t)
@@ -72,7 +72,7 @@ func TestReportedError(t *testing.T) {
 	require.Empty(t, f.Trouble())
 }
 
-// TestGone: a device that has left the bus is quiet, and found out by what it reads.
+// TestGone: a device that has left the bus is quiet, and is found out by its reads.
 func TestGone(t *testing.T) {
 	t.Run("read", func(t *testing.T) {
 		r := newRig(t)

@@ -69,7 +69,7 @@ func TestWindowsThatAreRefused(t *testing.T) {
 	}
 }
 
-// TestWindowsBesideTheTable: what is around the MSI-X table can be granted.
+// TestWindowsBesideTheTable: memory around the MSI-X table can be granted.
 func TestWindowsBesideTheTable(t *testing.T) {
 	r := newRig(t)
 	r.kernel.addMSIX(2, 2*ddf.PageBytes)

@@ -14,8 +14,8 @@ import (
 
 func TestMain(m *testing.M) { leakcheck.Main(m) }
 
-// The figure is the ratio of what was done, not of what was prepared, and turns are
-// taken.
+// The figure is the ratio of the measured work, without its preparation, and the sides take
+// turns.
 func TestCompare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var order string

@@ -62,7 +62,7 @@ func TestNoDescriptors(t *testing.T) {
 			before := tighten(t, pid, 1)
 			eventually(t, func() bool { return l.scarcity.Load() > 8 || len(l.faults()) > 0 }, "nothing was scarce")
 			require.True(t, s.running())
-			if unix.Kill(pid, 0) == nil { // else what is short of descriptors was replaced
+			if unix.Kill(pid, 0) == nil { // else the driver without descriptors was replaced
 				require.NoError(t, unix.Prlimit(pid, unix.RLIMIT_NOFILE, &before, nil))
 			}
 			l.works(t, 8)
@@ -74,7 +74,7 @@ func TestNoDescriptors(t *testing.T) {
 	}
 }
 
-// tighten leaves a process so many descriptors, and returns the limit that it had.
+// tighten leaves a process so many free descriptors, and returns its former limit.
 func tighten(t *testing.T, pid, more int) (before unix.Rlimit) {
 	t.Helper()
 	free := 0 // the lowest number that is
@@ -89,8 +89,8 @@ func tighten(t *testing.T, pid, more int) (before unix.Rlimit) {
 	return before
 }
 
-// The disk is full: nothing is granted without a record, what runs goes on, and when
-// there is room again the log is whole and tells what it lacks.
+// The disk is full: nothing is granted without a record, work goes on, and when there is room
+// again the log is whole and counts the missing records.
 func TestNoSpaceForTheLog(t *testing.T) {
 	t.Parallel()
 	disk := t.TempDir()
@@ -118,8 +118,8 @@ func TestNoSpaceForTheLog(t *testing.T) {
 		"the log does not tell that records are missing")
 }
 
-// A session that is restricted while it is closed, or while its driver dies: what comes
-// of the transfer is dead with its parent, or was refused.
+// A session that is restricted while it is closed, or while its driver dies: the transferred
+// session is dead with its parent, or the transfer was refused.
 func TestRevokeRacesTransfer(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, options{})

@@ -18,8 +18,8 @@ import (
 	"capgpu/internal/crashpoint"
 )
 
-// runClient is a client in a process of its own: it works until SIGTERM, tells what
-// must never be as soon as it sees it, and exits with 1 if there was any.
+// runClient is a client in a process of its own: it works until SIGTERM, prints each fault as
+// soon as it sees it, and exits with 1 if there was any.
 func runClient(socket, seed string) int {
 	n, err := strconv.ParseUint(seed, 10, 64)
 	if err != nil {

@@ -32,7 +32,7 @@ func (s *stack) load(rng *rand.Rand, clients, gates int) *load {
 	return l
 }
 
-// works waits until so many more rounds of work are done.
+// works waits until rounds more rounds of work are done.
 func (l *load) works(t *testing.T, rounds uint64) {
 	t.Helper()
 	from := l.rounds.Load()
@@ -40,7 +40,7 @@ func (l *load) works(t *testing.T, rounds uint64) {
 	require.Empty(t, l.faults())
 }
 
-// end stops the clients and judges what they have seen.
+// end stops the clients and fails the test on their faults.
 func (l *load) end(t *testing.T) {
 	t.Helper()
 	l.stop()

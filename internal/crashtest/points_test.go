@@ -20,13 +20,13 @@ import (
 	"capgpu/internal/crashpoint"
 )
 
-// trigger is what makes processes come by a point, besides work.
+// trigger makes processes reach a point, besides work.
 type trigger int
 
 const (
 	working  trigger = iota
 	respawns         // drivers are killed
-	stopping         // the manager is told to stop
+	stopping         // the manager is stopped
 	upgrades         // the driver is replaced while it is at work
 	reloads          // a tenant comes and goes with the policy
 )

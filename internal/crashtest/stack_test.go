@@ -43,7 +43,7 @@ type stack struct {
 	pids  []int // of all managers that there were
 }
 
-// output is what a process says.
+// output is a process's output.
 type output struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -206,9 +206,9 @@ func (s *stack) stop() {
 	require.Empty(s.t, s.cgroups(), "cgroups outlive their manager")
 }
 
-// driver is the process that drives the device: the last that the manager said to be
-// ready. While that is being replaced it is the oldest there is, which may be the
-// standby. 0 if there is none.
+// driver returns the process that drives the device: the last one that the manager reported
+// ready. While that is being replaced it is the oldest child, which may be the standby. 0 if
+// there is none.
 func (s *stack) driver() int {
 	pids := processes(s.program("gpu-mock"))
 	if said := readyPid.FindAllStringSubmatch(s.log.String(), -1); len(said) > 0 {
@@ -222,7 +222,7 @@ func (s *stack) driver() int {
 	return pids[0]
 }
 
-// readyPid finds the epochs of a manager's drivers, and their processes, in what it says.
+// readyPid finds the epochs of a manager's drivers, and their processes, in its output.
 var readyPid = regexp.MustCompile(`(?m)^capgpu: device mock0 ready \(epoch (\d+), driver pid (\d+)\)$`)
 
 // driverOf is the process that drives the device in an epoch of the only manager so far.
@@ -274,7 +274,7 @@ func processes(path string) (pids []int) {
 			pids = append(pids, pid)
 		}
 	}
-	// Not by number: the kernel begins again behind the highest.
+	// Not by number: the kernel starts over after the highest.
 	slices.SortFunc(pids, func(a, b int) int { return cmp.Or(cmp.Compare(begun[a], begun[b]), a-b) })
 	return pids
 }
@@ -319,8 +319,8 @@ func (s *stack) cgroups() (left []string) {
 	return left
 }
 
-// held is what the manager holds of the kernel: how many descriptors of each kind, and
-// how many children of each.
+// held counts the manager's kernel resources: its descriptors of each kind, and its children
+// of each.
 func (s *stack) held() map[string]int {
 	held := map[string]int{}
 	fds, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", s.cmd.Process.Pid))
@@ -340,7 +340,7 @@ func (s *stack) held() map[string]int {
 	return held
 }
 
-// records checks all audit logs and returns what is there of it.
+// records checks all audit logs and returns their records.
 func (s *stack) records() (lines []string) {
 	s.t.Helper()
 	paths, err := audit.Paths(s.auditPath())

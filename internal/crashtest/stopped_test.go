@@ -57,8 +57,8 @@ func TestStoppedManagerIsWaitedFor(t *testing.T) {
 	s.stop()
 }
 
-// A manager that crashes at its start, and the next one, too, and so on: the one that
-// comes up finds what all of them have left, and tells of each.
+// A manager crashes at its start, and the next one, too, and so on: the one that comes up
+// finds the leftovers of all of them, and reports each.
 func TestCrashAfterCrash(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, options{})
@@ -86,8 +86,8 @@ func TestCrashAfterCrash(t *testing.T) {
 	s.stop()
 }
 
-// A machine that stands still for longer than the manager is patient, as a virtual machine
-// does that is paused, goes on as if nothing had been: its driver was not silent.
+// A machine that stands still for longer than the manager's timeouts, such as a paused
+// virtual machine, continues undisturbed: its driver was not silent.
 func TestStoppedMachineGoesOn(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, options{})

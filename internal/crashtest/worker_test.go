@@ -23,7 +23,7 @@ import (
 // the recovery and a respawn on a busy machine are well within.
 const callBound = 20 * time.Second
 
-// tally is what clients have seen together.
+// tally counts the results of all clients.
 type tally struct {
 	rounds   atomic.Uint64 // of work that was reported ok, and compared
 	ok       atomic.Uint64 // pieces of that
@@ -118,8 +118,8 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// connected opens sessions as long as the manager is there. It learns of epochs from
-// the manager, and no epoch comes twice.
+// connected opens sessions as long as the manager runs. It learns of epochs from the manager,
+// and no epoch comes twice.
 func (w *worker) connected(ctx context.Context, conn *client.Conn) {
 	epoch := uint64(0)
 	for ctx.Err() == nil {
@@ -200,7 +200,7 @@ const (
 	manyElements = 1 << 17
 )
 
-// bench is what a session works with.
+// bench is the objects of a session.
 type bench struct {
 	a, b, sum, copied, filled *client.Buffer
 	program                   *client.Program
@@ -244,10 +244,10 @@ func (w *worker) session(ctx, call context.Context, conn *client.Conn, s *client
 	return x.filled.Close(call)
 }
 
-// sentinel is what the outputs hold before: nothing that is done leaves it.
+// sentinel fills the outputs before: no completed work leaves it.
 const sentinel = 0xdeadbeef
 
-// round is a batch with inputs of its own, and what it must come to.
+// round runs a batch with inputs of its own, and checks the result.
 func (w *worker) round(s *client.Session, x *bench) error {
 	ctx, cancel := context.WithTimeout(context.Background(), callBound)
 	defer cancel()

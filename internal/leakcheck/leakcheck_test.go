@@ -21,7 +21,7 @@ func TestNothingLeft(t *testing.T) {
 	}
 }
 
-// leftNow is Left without the grace, for what is known to stay.
+// leftNow is Left without the grace time, for resources that are known to stay.
 func leftNow(s Snapshot) string { return strings.Join(s.beyond(look()), "\n") }
 
 func TestFindsGoroutine(t *testing.T) {

@@ -33,7 +33,7 @@ func next(t *testing.T, c *pci.Claimer, tree *pcitest.Tree, dir string) *pci.Cla
 	return claimer(t, tree, dir)
 }
 
-// claimOf is what is noted of a GPU in the first boot.
+// claimOf returns the claim of a GPU in the first boot.
 func claimOf(a pci.Address, former string) pci.Claim {
 	return pci.Claim{Address: a, ID: "10de:2330", Boot: pcitest.BootID(1), Former: former}
 }
@@ -66,7 +66,7 @@ func TestClaimAndRelease(t *testing.T) {
 	}
 }
 
-// TestClaimOfOneThatIsThere: what the operator bound to vfio-pci stays on it.
+// TestClaimOfOneThatIsThere: a function that the operator bound to vfio-pci stays on it.
 func TestClaimOfOneThatIsThere(t *testing.T) {
 	tree := pcitest.New(t)
 	tree.Add(gpu("0000:01:00.0", 14, "vfio-pci"))

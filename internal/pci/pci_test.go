@@ -149,8 +149,8 @@ func TestListWithoutPCI(t *testing.T) {
 	require.Empty(t, all)
 }
 
-// TestBadAttributes: what the kernel would never say is an error that names the
-// function, and costs no other.
+// TestBadAttributes: a value that the kernel would never write is an error that names the
+// function, and affects no other.
 func TestBadAttributes(t *testing.T) {
 	for name, bad := range map[string]string{
 		"vendor": "0x12345\n", "device": "zz\n", "class": "0x1000000\n", "revision": "16\n", "resource": "none\n", "numa_node": "x\n",

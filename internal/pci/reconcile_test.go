@@ -276,7 +276,7 @@ func TestReleasesSideBySide(t *testing.T) {
 				failed <- err
 			}()
 		}
-		// While they are at it, the journal is to be had.
+		// The journal is free while they wait.
 		synctest.Wait()
 		require.Len(t, c.Claims(), 3)
 		var errs []error

@@ -67,8 +67,8 @@ func TestCutWaitsForLeave(t *testing.T) {
 	require.True(t, (<-rests).Step(patience))
 }
 
-// A cut that meets the closing of something below waits only until that has ended what
-// is urgent; the rest of it waits for all.
+// A cut that meets the closing of a node below waits only until that has ended the urgent
+// nodes; the rest of the cut waits for all.
 func TestCutBesideAnother(t *testing.T) {
 	session := child(t, NewRoot("device"), "session", Ops{Urgent: true})
 	below := child(t, session, "restricted", Ops{Urgent: true})
@@ -87,7 +87,7 @@ func TestCutBesideAnother(t *testing.T) {
 	require.True(t, released)
 }
 
-// A cut waits for another closer to end what is urgent below.
+// A cut waits for another closer to end the urgent nodes below.
 func TestCutWaitsForAnotherQuiesce(t *testing.T) {
 	session := child(t, NewRoot("device"), "session", Ops{Urgent: true})
 	started, goOn := make(chan struct{}), make(chan struct{})

@@ -22,7 +22,7 @@ type modelNode struct {
 	urgent   bool
 	cut      bool       // no goroutine is inside an urgent node of its closing, and these are quiesced
 	cutDone  chan error // of a Cut of it
-	rest     chan *Rest // what that left
+	rest     chan *Rest // the rest of that cut
 	stepped  bool       // and it is being done
 }
 

@@ -101,7 +101,7 @@ func TestCutTakesFewSteps(t *testing.T) {
 	require.Equal(t, steps[0], steps[100_000])
 }
 
-// object is what a node guards: state that must not be used after quiesce.
+// object is the state that a node guards, which must not be used after quiesce.
 type object struct {
 	node  *Node
 	phase atomic.Int32 // 0 live, then 1 to 4

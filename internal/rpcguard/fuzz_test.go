@@ -79,7 +79,7 @@ func serveFuzzed(t *testing.T) {
 	})
 }
 
-// drain takes what the methods of s tell until stop.
+// drain discards the reports of s's methods until stop.
 func drain(s *service) (stop func()) {
 	done := make(chan struct{})
 	go func() {

@@ -57,8 +57,8 @@ func TestPipelinedCallsKeepOrder(t *testing.T) {
 	}
 }
 
-// A pipelined call on a null field, on a call that failed, or on a missing
-// method is what crashes go-capnp's own server (capnproto/go-capnp #617).
+// A pipelined call on a null field, on a call that failed, or on a missing method crashes
+// go-capnp's own server (capnproto/go-capnp #617).
 func TestPipelinedMisuseIsAnException(t *testing.T) {
 	m, _, _ := dial(t, newService())
 	ctx := testContext(t)
@@ -241,8 +241,8 @@ func TestDescriptorsTravel(t *testing.T) {
 	conn.Close() // TestMain proves that the descriptor is closed
 }
 
-// A capability that a call returned can be named as an argument before it is
-// there, and one of the client's own is refused without harm.
+// A capability that a call returns can be named as an argument before the call has returned,
+// and one of the client's own is refused without harm.
 func TestCapabilityArguments(t *testing.T) {
 	m, _, _ := dial(t, newService())
 	ctx := testContext(t)

@@ -21,14 +21,14 @@ import (
 	"capgpu/schema"
 )
 
-// patience is for what comes at once on a machine that has nothing else to do.
+// patience bounds waits for events that come at once on an idle machine.
 const patience = 20 * time.Second
 
 func TestMain(m *testing.M) { leakcheck.Main(m) }
 
 // service is a small object tree with every way in which a method can end.
 type service struct {
-	schema.GpuDeviceManager_Server // what it does not define panics
+	schema.GpuDeviceManager_Server // an undefined method panics
 	gate                           *Gate
 	live                           atomic.Int64 // objects not yet shut down
 	opened                         atomic.Int64 // sessions, ever

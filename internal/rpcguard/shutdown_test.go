@@ -30,9 +30,8 @@ func (h *holder) OpenDevice(_ context.Context, call schema.GpuDeviceManager_open
 	return res.SetSession(schema.GpuSession(c()))
 }
 
-// Serve returns after the Shutdown of everything that only the peer held has run,
-// whether it died with the connection or was released before, and does not wait
-// for what others hold.
+// Serve returns after the Shutdown of every object that only the peer held, whether it died
+// with the connection or was released before, and does not wait for objects that others hold.
 func TestServeWaitsForShutdowns(t *testing.T) {
 	for name, releaseFirst := range map[string]bool{"with the connection": false, "released before": true} {
 		t.Run(name, func(t *testing.T) {

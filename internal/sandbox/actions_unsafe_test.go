@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// actions are what an intruder tries.
+// actions are an intruder's attempts.
 var actions = map[string]func() error{
 	"nothing": func() error { return nil },
 	"work":    work,
@@ -195,8 +195,8 @@ func hoard(bytes int) error {
 	return nil
 }
 
-// work does what a Go program does anyway: threads, garbage, timers, preemption,
-// a recovered fault, a stack trace.
+// work does the usual acts of a Go program: threads, garbage, timers, preemption, a recovered
+// fault, a stack trace.
 func work() error {
 	done := make(chan int, 8)
 	for range 8 {

@@ -24,8 +24,8 @@ func withoutDescriptors(t *testing.T, f func()) {
 	f()
 }
 
-// A cell leaves nothing behind, also where there is no descriptor: neither one that is
-// refused, nor one that nothing was started in, nor one in which something runs.
+// A cell leaves nothing behind when no descriptor is free: a cell that is refused, one
+// without a process, and one with a process.
 func TestCloseWithoutDescriptors(t *testing.T) {
 	j := newJailer(t)
 	if j.groups == nil {

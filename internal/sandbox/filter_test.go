@@ -54,7 +54,7 @@ func verdict(t *testing.T, filter []unix.SockFilter, arch, nr uint32, args ...ui
 	return 0
 }
 
-// The filter says of every number what the table says.
+// The filter decides every number as the table does.
 func TestFilterIsTheTable(t *testing.T) {
 	const pid = 4711
 	for _, p := range []*Profile{Driver, Gate} {

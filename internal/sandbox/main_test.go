@@ -22,12 +22,12 @@ import (
 	"capgpu/internal/sandbox/devguard"
 )
 
-// intruderEnv turns the test binary into a confined process that tries what it
-// must not: "STEPS ACTION".
+// intruderEnv turns the test binary into a confined process that makes a forbidden attempt:
+// "STEPS ACTION".
 const intruderEnv = "CAPGPU_SANDBOX_INTRUDER"
 
-// No test has the main thread, which does not end with it: what a test does to its thread
-// would stay (TestInheritedFilterDoesNotCount).
+// No test runs on the main thread, which does not end with the test: the effects of a test on
+// its thread would stay (TestInheritedFilterDoesNotCount).
 func init() {
 	if os.Getenv(intruderEnv) == "" {
 		runtime.LockOSThread()
@@ -48,7 +48,7 @@ var staticDir string
 func intrude(what string) int {
 	steps, action, _ := strings.Cut(what, " ")
 	if action == "sleep" {
-		unix.CloseOnExec(3) // as a program does with what it has found
+		unix.CloseOnExec(3) // as a program does with its descriptors
 	}
 	try := actions[action]
 	if try == nil {
@@ -112,7 +112,7 @@ type outcome struct {
 	state  *os.ProcessState
 }
 
-// did is what the action returned.
+// did returns the result of the action.
 func (o outcome) did(t *testing.T) string {
 	t.Helper()
 	_, did, ok := strings.Cut(strings.TrimSpace(o.said), "did it: ")

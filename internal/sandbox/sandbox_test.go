@@ -18,7 +18,7 @@ import (
 	"capgpu/internal/sandbox/devguard"
 )
 
-// patience is for what comes at once on a machine that has nothing else to do.
+// patience bounds waits for events that come at once on an idle machine.
 const patience = 20 * time.Second
 
 // Every call that is not in the table ends the process.
@@ -163,7 +163,7 @@ func TestNamespaces(t *testing.T) {
 	}
 }
 
-// A process of another user cannot read what is ours alone.
+// A process of another user cannot read files of ours alone.
 func TestUserOfItsOwn(t *testing.T) {
 	j := newJailer(t)
 	needs(t, j, User)

@@ -71,7 +71,7 @@ func TestContextsOfEarlierWaits(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Fatalf("Wait() = %v", err)
 	}
-	r.Drain() // of what has woken it, if it slept
+	r.Drain() // its wake-up, if it slept
 	go func() { ended <- r.Wait(third) }()
 	endThird()
 	if err := <-ended; err != context.Canceled {
@@ -80,7 +80,7 @@ func TestContextsOfEarlierWaits(t *testing.T) {
 	wait(context.Background())
 }
 
-// stopped is a context that counts what it still holds.
+// stopped is a context that counts the functions registered with it.
 type stopped struct {
 	context.Context
 	done  chan struct{}
@@ -89,13 +89,13 @@ type stopped struct {
 
 func (s *stopped) Done() <-chan struct{} { return s.done }
 
-// AfterFunc is what package context calls, instead of starting a goroutine.
+// AfterFunc is called by package context, instead of starting a goroutine.
 func (s *stopped) AfterFunc(func()) func() bool {
 	s.armed++
 	return func() bool { s.armed--; return true }
 }
 
-// A context that lives on holds nothing of what is closed.
+// A context that lives on holds nothing of a closed object.
 func TestCloseDisarms(t *testing.T) {
 	s, r := newWake(t)
 	ctx := &stopped{Context: context.Background(), done: make(chan struct{})}

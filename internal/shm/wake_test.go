@@ -148,7 +148,7 @@ func TestWakeDrain(t *testing.T) {
 	r.Drain()
 }
 
-// TestWakePeer: what a peer does with its end does not harm this one.
+// TestWakePeer: a peer's acts on its end do not harm this one.
 func TestWakePeer(t *testing.T) {
 	leakcheck.Check(t)
 	s, r, err := NewWake()

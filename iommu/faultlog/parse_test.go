@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// lines are real ones, and what they say.
+// lines are real ones, and their meaning.
 var lines = []struct {
 	text string
 	want Fault

@@ -13,7 +13,7 @@ import (
 	"capgpu/gpuerr"
 )
 
-// fakeLog gives out what it was given, one record or error a read.
+// fakeLog returns its steps, one record or error a read.
 type fakeLog struct{ steps []any }
 
 func (l *fakeLog) read(b []byte) (int, error) {
@@ -79,8 +79,8 @@ func TestOpenFails(t *testing.T) {
 	require.ErrorIs(t, err, gpuerr.IO, "a file that cannot be waited for")
 }
 
-// TestGuestLog: what a process writes to the real log is read and not believed, and
-// a waiting Run ends with its context and with Close.
+// TestGuestLog: a process's lines in the real log are read and not believed, and a waiting
+// Run ends with its context and with Close.
 func TestGuestLog(t *testing.T) {
 	faults := 0
 	r, err := Open(func(Fault) { faults++ }, Options{})

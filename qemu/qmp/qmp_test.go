@@ -16,15 +16,15 @@ import (
 
 func TestMain(m *testing.M) { leakcheck.Main(m) }
 
-// request is what the fake QEMU hears.
+// request is a request to the fake QEMU.
 type request struct {
 	Execute   string            `json:"execute"`
 	Arguments map[string]string `json:"arguments"`
 	ID        uint64            `json:"id"`
 }
 
-// dial returns a client of a fake QEMU that gives each request after the first to
-// answer and sends what that returns.
+// dial returns a client of a fake QEMU that passes each request after the first to answer and
+// sends its result.
 func dial(t *testing.T, answer func(r request) string) *Client {
 	t.Helper()
 	ours, theirs := net.Pipe()

@@ -19,8 +19,7 @@ func f(a, b int) (bool, error) {
 func g(a int) { a++ }
 `
 
-// Each place is found, what is said to people is left alone, and each change is of the one
-// place.
+// Each place is found, texts for people are left alone, and each change is of the one place.
 func TestMutants(t *testing.T) {
 	found, err := mutantsOf("p.go", []byte(sample))
 	if err != nil {

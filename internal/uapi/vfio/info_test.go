@@ -92,7 +92,7 @@ func TestParseRegion(t *testing.T) {
 	}
 }
 
-// kernel answers what a test says.
+// kernel gives the answers of a test.
 type kernel struct {
 	Kernel
 	iommu  func(b []byte) error

@@ -16,9 +16,9 @@ import (
 
 func TestMain(m *testing.M) { leakcheck.Main(m) }
 
-// layouts are the structures of <linux/vfio.h>, Linux 6.12, on every 64-bit
-// machine: size, and the name and offset of each field. grown is what a field
-// that Linux 6.6 has added makes the size differ by in an older header.
+// layouts are the structures of <linux/vfio.h>, Linux 6.12, on every 64-bit machine: size,
+// and the name and offset of each field. grown is the size of a field that Linux 6.6 has
+// added, by which an older header is smaller.
 var layouts = []struct {
 	c     string
 	g     any
@@ -53,7 +53,7 @@ var bodies = []struct {
 	{"vfio_iommu_type1_info_dma_avail", "avail", 8},
 }
 
-// numbers are the constants, by what the header calls them.
+// numbers are the constants, by their names in the header.
 var numbers = map[string]uint64{
 	"VFIO_API_VERSION": APIVersion, "VFIO_TYPE1_IOMMU": Type1IOMMU, "VFIO_TYPE1v2_IOMMU": Type1v2IOMMU, "VFIO_NOIOMMU_IOMMU": NoIOMMU, "VFIO_UNMAP_ALL": UnmapAll,
 
@@ -99,7 +99,7 @@ func TestLayouts(t *testing.T) {
 	}
 }
 
-// cName is what the header calls a field: NumIRQs is num_irqs.
+// cName returns a field's name in the header: num_irqs for NumIRQs.
 func cName(name string) string {
 	if name == "IOVAPgsizes" {
 		return "iova_pgsizes"

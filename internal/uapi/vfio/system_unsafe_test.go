@@ -11,7 +11,7 @@ import (
 	"capgpu/internal/leakcheck"
 )
 
-// heard is what an ioctl was called with.
+// heard has the arguments of an ioctl.
 type heard struct {
 	fd     int
 	req    Request

@@ -13,8 +13,8 @@ import (
 	"capgpu/program/library"
 )
 
-// The committed module is what its source makes, with the compiler that the
-// library's were made with.
+// The committed module is the output of its source, with the compiler of the library's
+// modules.
 func TestModuleIsOfItsSource(t *testing.T) {
 	compiler, err := exec.LookPath("glslangValidator")
 	if err != nil {
