@@ -41,7 +41,7 @@ func credentialsOf(c *net.UnixConn) (who credentials, err error) {
 	who = credentials{uid: cred.Uid, gid: cred.Gid}
 	raw, err := c.SyscallConn()
 	if err != nil {
-		return who, gpuerr.New(gpuerr.IO, "ask for the groups of who connected: %v", err)
+		return who, gpuerr.New(gpuerr.IO, "read the groups of a connection: %v", err)
 	}
 	var asked error
 	err = raw.Control(func(fd uintptr) { who.groups, asked = shm.PeerGroups(int(fd)) })

@@ -6,9 +6,9 @@ type epochFailure struct{ cause chan error }
 func newEpochFailure() *epochFailure { return &epochFailure{cause: make(chan error, 1)} }
 
 // report ends the epoch. Only the first reason counts.
-func (d *epochFailure) report(cause error) {
+func (f *epochFailure) report(cause error) {
 	select {
-	case d.cause <- cause:
+	case f.cause <- cause:
 	default:
 	}
 }

@@ -23,11 +23,10 @@ const maxRecentReports = 64
 // a report proves nothing. Reports may be missing
 //
 //   - where the log was overwritten before it was read: until then, for every function;
-//   - where the kernel's limit was reached: until it prints again, for the functions that had
-//
-// a part in that. Faults of other functions are not reported then either, but these do not
-// count: otherwise one straying device would fail the work of all. A report that fits several
-// functions counts for none of them.
+//   - where the kernel's limit was reached: until it prints again, for the functions that
+//     had a part in that. Faults of other functions are not reported then either, but
+//     these do not count: otherwise one straying device would fail the work of all. A
+//     report that fits several functions counts for none of them.
 type faultGaps struct {
 	addresses []string // of the functions, in the order of devices
 

@@ -39,7 +39,7 @@ func (m *Manager) watchFaults() {
 		m.takeFault(f)
 	})
 	if err != nil {
-		m.log.Warn("IOMMU faults are not told to anybody", "err", err)
+		m.log.Warn("IOMMU faults are not reported to drivers", "err", err)
 		m.recordAct("iommu.blind", fmt.Sprintf("cause=%q", clipped(err.Error())))
 		return
 	}
@@ -51,7 +51,7 @@ func (m *Manager) watchFaults() {
 func (m *Manager) runFaults(ctx context.Context) {
 	defer close(m.faults.watch.done)
 	if err := m.faults.watch.source.Run(ctx); err != nil && ctx.Err() == nil {
-		m.log.Warn("IOMMU faults are not told to anybody any more", "err", err)
+		m.log.Warn("IOMMU faults are not reported to drivers any more", "err", err)
 		m.recordAct("iommu.blind", fmt.Sprintf("cause=%q", clipped(err.Error())))
 	}
 }

@@ -37,7 +37,7 @@ func (g *grants) adopt(h *holder, iova ddf.IOVA, generation uint64) (*dmaMemory,
 		return nil, errGrantsRevoked
 	}
 	if h == nil {
-		return nil, gpuerr.New(gpuerr.Denied, "this driver is nobody's successor")
+		return nil, gpuerr.New(gpuerr.Denied, "this driver is no successor")
 	}
 
 	if h.there == nil {

@@ -144,9 +144,9 @@ func orClosed(err error) error {
 	return err
 }
 
-// standstill is a delay that a busy machine hardly causes. If the manager sees a timeout
-// later than that, the manager itself was stopped, or its virtual machine was. The driver is
-// not blamed for such a silence, maxStills times in a row.
+// standstill is a delay that a busy machine hardly causes. If the manager notices a timeout so
+// much too late, it was stopped itself, or its virtual machine was. The driver is not blamed
+// for such a silence, up to maxStills times in a row.
 const (
 	standstill = 500 * time.Millisecond
 	maxStills  = 8

@@ -66,7 +66,7 @@ func (g *grants) dispose(d *dmaMemory) error {
 		g.log.Error("memory that cannot be punched cannot be written over either", "addr", addr, "iova", uint64(d.iova))
 	}
 
-	g.log.Warn("somebody who has this memory holds a lock of it: it stays charged until then", "iova", uint64(d.iova), "bytes", d.bytes)
+	g.log.Warn("a process that shares this memory holds its lock: it stays charged until the lock is free", "iova", uint64(d.iova), "bytes", d.bytes)
 	g.lent.mu.Lock()
 	g.lent.lingering++
 	g.lent.mu.Unlock()
@@ -95,7 +95,7 @@ func (g *grants) runLinger(d *dmaMemory, done <-chan error) {
 		err = errors.Join(err, g.account.Close())
 	}
 	if err != nil {
-		g.log.Error("give memory back that somebody held", "iova", uint64(d.iova), "err", err)
+		g.log.Error("free memory that another process had locked", "iova", uint64(d.iova), "err", err)
 	}
 }
 

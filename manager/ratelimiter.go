@@ -48,29 +48,29 @@ func newRateLimiter(burst int, interval time.Duration, now time.Time) *rateLimit
 }
 
 // allow reports whether this event is recorded, and how many before it were suppressed.
-func (p *rateLimiter) allow(now time.Time) (before uint64, recorded bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !p.bucket.allow(now) {
-		p.suppressed++
+func (l *rateLimiter) allow(now time.Time) (before uint64, recorded bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.bucket.allow(now) {
+		l.suppressed++
 		return 0, false
 	}
-	before, p.suppressed = p.suppressed, 0
+	before, l.suppressed = l.suppressed, 0
 	return before, true
 }
 
 // wait returns the time until the next event is recorded.
-func (p *rateLimiter) wait(now time.Time) time.Duration {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.bucket.wait(now)
+func (l *rateLimiter) wait(now time.Time) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.bucket.wait(now)
 }
 
 // takeSuppressed returns how many events were suppressed since the last one that was
 // recorded.
-func (p *rateLimiter) takeSuppressed() (n uint64) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	n, p.suppressed = p.suppressed, 0
+func (l *rateLimiter) takeSuppressed() (n uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n, l.suppressed = l.suppressed, 0
 	return n
 }

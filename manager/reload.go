@@ -18,8 +18,8 @@ import (
 // parts are named in the answer.
 //
 //	compare ─► sockets of new tenants ─► record ─► owner and mode of sockets ─► all tenants at once
-//	   └─ an error: nothing has changed, and the policy is refused ───────────────────────┘
-//	                             connections end ◄─ drivers end sessions, get limits ◄─┘
+//	   └─ on an error the policy is refused, and nothing changes ──┘                   │
+//	                            connections end ◄─ drivers end sessions and get limits ┘
 //
 // From the moment the tenants are changed, no connection is admitted and no session opened
 // under the earlier policy: a connection that is being admitted, and a session that is being

@@ -11,9 +11,9 @@ import (
 )
 
 // seats are a tenant's connections, by user, charged to its account. If several users may
-// connect, a user may have three times as many connections as are free after each of its own,
-// as in model/peers: alone three quarters, beside another such user three sevenths, and never
-// all.
+// connect, a user gets another connection only if it then has at most three times as many as
+// are still free (as in model/peers): alone three quarters of all, beside another such user
+// three sevenths.
 type seats struct {
 	mu sync.Mutex
 	// +checklocks:mu

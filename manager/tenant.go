@@ -301,7 +301,7 @@ func peerCred(c *net.UnixConn) (cred *unix.Ucred, err error) {
 	}
 	ctlErr := raw.Control(func(fd uintptr) { cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
 	if err := errors.Join(ctlErr, err); err != nil {
-		return nil, gpuerr.New(gpuerr.IO, "ask who connected: %v", err)
+		return nil, gpuerr.New(gpuerr.IO, "read the credentials of a connection: %v", err)
 	}
 	return cred, nil
 }

@@ -26,7 +26,7 @@ const (
 	// zeroPoolMinBytes is the smallest size. Less memory is quick to make without a pool, and
 	// the driver keeps the memory that it carves small buffers from.
 	zeroPoolMinBytes = 2 << 20
-	// At most zeroPoolMaxBytes of one epoch are spare, and at most one zeroPoolPart of the
+	// At most zeroPoolMaxBytes of one epoch are spare, and at most 1/zeroPoolPart of the
 	// epoch's limit.
 	zeroPoolMaxBytes = 128 << 20
 	zeroPoolPart     = 8
@@ -100,13 +100,13 @@ type spare struct {
 }
 
 func newZeroPool(account *ledger.Account, create func(string, uint64) (*shm.Memory, error)) *zeroPool {
-	a := &zeroPool{
+	p := &zeroPool{
 		account: account, create: create, hasRoom: hostHasRoom, yield: shm.Yield, punch: punchOut, wake: make(chan struct{}, 1), closing: make(chan struct{}), ttl: zeroPoolTTL,
 		maxBytes: min(zeroPoolMaxBytes, limitOf(account, ledger.DeviceMemory)/zeroPoolPart),
 	}
-	a.punchInBackground = func(m *shm.Memory, bytes uint64) error { return punchInBackground(m, bytes, a.closing) }
-	a.decreased.L = &a.mu
-	return a
+	p.punchInBackground = func(m *shm.Memory, bytes uint64) error { return punchInBackground(m, bytes, p.closing) }
+	p.decreased.L = &p.mu
+	return p
 }
 
 // hostHasRoom reports whether the host has hostHeadroom times as many bytes free.
@@ -117,37 +117,37 @@ func hostHasRoom(bytes uint64) bool {
 
 // take notes a request for so many bytes. If memory of that size is spare, it returns it with
 // its charge.
-func (a *zeroPool) take(bytes uint64) (s spare, ok bool) {
-	if bytes < zeroPoolMinBytes || bytes > a.maxBytes {
+func (p *zeroPool) take(bytes uint64) (s spare, ok bool) {
+	if bytes < zeroPoolMinBytes || bytes > p.maxBytes {
 		return spare{}, false
 	}
 
-	a.mu.Lock()
-	if a.closed {
-		a.mu.Unlock()
+	p.mu.Lock()
+	if p.closed {
+		p.mu.Unlock()
 		return spare{}, false
 	}
 
-	size, old := a.noteRequestLocked(bytes)
+	size, old := p.noteRequestLocked(bytes)
 	if n := len(size.spares); n > 0 {
 		s, ok = size.spares[n-1], true
 		size.spares = size.spares[:n-1]
-		a.decreaseLocked(bytes)
+		p.decreaseLocked(bytes)
 	}
 
-	if size.asked > 1 && !a.running {
-		a.running = true
-		a.maker.Go(a.runMake)
+	if size.asked > 1 && !p.running {
+		p.running = true
+		p.maker.Go(p.runMake)
 	}
-	a.mu.Unlock()
-	a.discardSpares(old, a.punch)
-	a.wakeMaker()
+	p.mu.Unlock()
+	p.discardSpares(old, p.punch)
+	p.wakeMaker()
 	return s, ok
 }
 
-func (a *zeroPool) wakeMaker() {
+func (p *zeroPool) wakeMaker() {
 	select {
-	case a.wake <- struct{}{}:
+	case p.wake <- struct{}{}:
 	default:
 	}
 }
@@ -155,24 +155,24 @@ func (a *zeroPool) wakeMaker() {
 // noteRequestLocked notes the size. If another size is forgotten for it, it returns the spare
 // memory of that one.
 //
-// +checklocks:a.mu
-func (a *zeroPool) noteRequestLocked(bytes uint64) (size *pooledSize, old []spare) {
+// +checklocks:p.mu
+func (p *zeroPool) noteRequestLocked(bytes uint64) (size *pooledSize, old []spare) {
 	now := time.Now()
-	i := slices.IndexFunc(a.sizes, func(s *pooledSize) bool { return s.bytes == bytes })
+	i := slices.IndexFunc(p.sizes, func(s *pooledSize) bool { return s.bytes == bytes })
 	switch {
 	case i >= 0:
-		size = a.sizes[i]
-		a.sizes = slices.Delete(a.sizes, i, i+1)
-	case len(a.sizes) == zeroPoolSizes:
-		old = a.sizes[zeroPoolSizes-1].spares
-		a.sizes = a.sizes[:zeroPoolSizes-1]
+		size = p.sizes[i]
+		p.sizes = slices.Delete(p.sizes, i, i+1)
+	case len(p.sizes) == zeroPoolSizes:
+		old = p.sizes[zeroPoolSizes-1].spares
+		p.sizes = p.sizes[:zeroPoolSizes-1]
 		fallthrough
 	default:
 		size = &pooledSize{bytes: bytes}
 	}
 
-	a.sizes = slices.Insert(a.sizes, 0, size)
-	if now.Sub(size.last) > a.ttl {
+	p.sizes = slices.Insert(p.sizes, 0, size)
+	if now.Sub(size.last) > p.ttl {
 		size.asked = 0
 	}
 
@@ -182,13 +182,13 @@ func (a *zeroPool) noteRequestLocked(bytes uint64) (size *pooledSize, old []spar
 
 // discardSpares closes spare memory that the pool no longer lists. No other process has a
 // descriptor of it, so its pages are free before its charge is.
-func (a *zeroPool) discardSpares(spares []spare, punch func(*shm.Memory, uint64) error) {
+func (p *zeroPool) discardSpares(spares []spare, punch func(*shm.Memory, uint64) error) {
 	for i := range spares {
 		s := &spares[i]
 		discard(s.memory, punch)
-		a.mu.Lock()
-		a.uncharge(&s.charge)
-		a.mu.Unlock()
+		p.mu.Lock()
+		p.uncharge(&s.charge)
+		p.mu.Unlock()
 	}
 }
 
@@ -199,67 +199,67 @@ func discard(m *shm.Memory, punch func(*shm.Memory, uint64) error) {
 	_ = m.Close()          // close of a memory file cannot fail
 }
 
-// +checklocks:a.mu
-func (a *zeroPool) uncharge(charge *ledger.Receipt) {
+// +checklocks:p.mu
+func (p *zeroPool) uncharge(charge *ledger.Receipt) {
 	bytes := charge.Amount()
 	charge.Release()
-	a.decreaseLocked(bytes)
+	p.decreaseLocked(bytes)
 }
 
-// +checklocks:a.mu
-func (a *zeroPool) decreaseLocked(bytes uint64) {
-	a.charged -= bytes
-	a.decreased.Broadcast()
+// +checklocks:p.mu
+func (p *zeroPool) decreaseLocked(bytes uint64) {
+	p.charged -= bytes
+	p.decreased.Broadcast()
 }
 
 // drop frees all spare memory and returns its charges. It reports whether there was any.
-func (a *zeroPool) drop() bool {
-	a.mu.Lock()
-	if a.charged == 0 {
-		a.mu.Unlock()
+func (p *zeroPool) drop() bool {
+	p.mu.Lock()
+	if p.charged == 0 {
+		p.mu.Unlock()
 		return false
 	}
 
 	var old []spare
-	for _, s := range a.sizes {
+	for _, s := range p.sizes {
 		old = append(old, s.spares...)
 		s.spares, s.asked = nil, 0 // the size must be requested twice again
 	}
 
-	a.droppers++
-	a.mu.Unlock()
-	a.discardSpares(old, a.punch)
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for a.charged > 0 {
-		a.decreased.Wait()
+	p.droppers++
+	p.mu.Unlock()
+	p.discardSpares(old, p.punch)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for p.charged > 0 {
+		p.decreased.Wait()
 	}
 
-	a.droppers--
+	p.droppers--
 	return true
 }
 
 // close frees all spare memory and ends the maker. The pool stays empty.
-func (a *zeroPool) close() {
-	a.mu.Lock()
-	if !a.closed {
-		close(a.closing)
+func (p *zeroPool) close() {
+	p.mu.Lock()
+	if !p.closed {
+		close(p.closing)
 	}
-	a.closed = true
+	p.closed = true
 	var old []spare
-	for _, s := range a.sizes {
+	for _, s := range p.sizes {
 		old = append(old, s.spares...)
 	}
-	a.sizes = nil
-	a.mu.Unlock()
-	a.discardSpares(old, a.punch)
-	a.wakeMaker()
-	a.maker.Wait()
+	p.sizes = nil
+	p.mu.Unlock()
+	p.discardSpares(old, p.punch)
+	p.wakeMaker()
+	p.maker.Wait()
 }
 
 // excluding returns how much the account holds without the spare memory.
-func (a *zeroPool) excluding(holds func() uint64) uint64 {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return holds() - a.charged
+func (p *zeroPool) excluding(holds func() uint64) uint64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return holds() - p.charged
 }

@@ -22,21 +22,21 @@ func zeroPoolLimits() ledger.Limits {
 	return l
 }
 
-func (a *zeroPool) spares() (spares int, held uint64) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, s := range a.sizes {
+func (p *zeroPool) spares() (spares int, held uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, s := range p.sizes {
 		spares += len(s.spares)
 	}
-	return spares, a.charged
+	return spares, p.charged
 }
 
 // stay sets the time that spare memory stays after a request.
-func (a *zeroPool) stay(d time.Duration) {
-	a.mu.Lock()
-	a.ttl = d
-	a.mu.Unlock()
-	a.wakeMaker()
+func (p *zeroPool) stay(d time.Duration) {
+	p.mu.Lock()
+	p.ttl = d
+	p.mu.Unlock()
+	p.wakeMaker()
 }
 
 func awaitSpares(t *testing.T, g *granted, n int) {

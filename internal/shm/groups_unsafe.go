@@ -22,7 +22,7 @@ func PeerGroups(fd int) ([]uint32, error) {
 		switch {
 		case errno == unix.ERANGE && n < maxGroups:
 		case errno != 0:
-			return nil, gpuerr.New(gpuerr.IO, "ask for the groups of who connected: %v", errno)
+			return nil, gpuerr.New(gpuerr.IO, "read the groups of a connection: %v", errno)
 		default:
 			return groups[:min(int(bytes/4), n)], nil
 		}
