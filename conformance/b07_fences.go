@@ -116,10 +116,13 @@ func fences(c *Case) {
 	q, line := c.queue(s), c.fence(s)
 	bad, good := c.work(s, Fault, 0), c.work(s, Normal, 0)
 	c.submit(q, append(append(append([]Command{}, bad.Commands...), good.Commands...),
-		Command{Op: Signal, Fence: line, Value: 1}, Command{Op: Fill, Dst: c.buffer(s, 64), Bytes: 64}, Command{Op: Signal, Fence: line, Value: 2})...)
+		Command{Op: Signal, Fence: line, Value: 1})...)
 
 	waits(line, 1, long, bad.Want)
+	c.completed(q, len(bad.Commands)+len(good.Commands)+1)
+	c.submit(q, Command{Op: Fill, Dst: c.buffer(s, 64), Bytes: 64}, Command{Op: Signal, Fence: line, Value: 2})
 	waits(line, 2, long, outcome.Success)
+	waits(line, 1, 0, bad.Want)
 	waits(line, 2, 0, outcome.Success)
 
 	// A queue waits for a client.

@@ -43,6 +43,8 @@ type Config struct {
 	Rings func(ring.Config) (*ring.Server, error)
 
 	Log *slog.Logger // nil: discarded
+
+	newRing func(ring.Config) (serverRing, error) // Rings of this package's tests
 }
 
 // StrikePolicy says when a tenant that keeps hanging the device is banned: after

@@ -226,7 +226,7 @@ func TestColludingTenantsAreBounded(t *testing.T) {
 					}
 					require.Less(t, turn, 100)
 				}
-				require.Equal(t, c.most, r.dev.engine.resets.Load())
+				require.Equal(t, c.most, r.dev.reactor.resets.Load())
 				require.Less(t, time.Since(began), ban, "nobody's ban has ended meanwhile")
 				r.close()
 			})

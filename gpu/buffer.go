@@ -180,7 +180,7 @@ func (s *Session) DestroyBuffer(h Handle) error {
 // ladder of the engine.
 func (b *buffer) quiesce() {
 	if b.pins.close() {
-		b.session.dev.engine.cancel(b.session, func(j *job) bool { return j.usesBuffer(b) }, revokedOutcome)
+		b.session.cancelAll(func(j *job) bool { return j.usesBuffer(b) })
 	}
 	<-b.pins.drained
 	b.lists.kill()

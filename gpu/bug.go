@@ -13,7 +13,7 @@ import (
 // guarded: what it should have stopped would be reused.
 type guardedBackend struct {
 	backend.Backend
-	engine *engine
+	reactor *reactor
 }
 
 // Submit leaves it open whether the device has the job, so the job counts as taken:
@@ -40,8 +40,8 @@ func (g *guardedBackend) caught(method string, err *error) {
 		return
 	}
 	reason := fmt.Sprintf("a bug of the backend, in %s: %v", method, p)
-	g.engine.dev.log.Error("the device is given up", "cause", reason, "stack", string(debug.Stack()))
-	g.engine.lose(reason)
+	g.reactor.dev.log.Error("the device is given up", "cause", reason, "stack", string(debug.Stack()))
+	g.reactor.lose(reason)
 	if err != nil {
 		*err = fmt.Errorf("%s", reason)
 	}

@@ -3,61 +3,41 @@ package gpu
 import (
 	"time"
 
-	"capgpu/gpu/backend"
 	"capgpu/outcome"
 )
 
-// cancel stops the jobs of a session that match: those that wait end at once,
-// those the device has are cancelled there. It does not wait for them.
-func (e *engine) cancel(s *Session, match func(*job) bool, how outcome.Outcome) {
-	var toCancel []backend.JobID
-	var ended *job
-	now := time.Now()
-	e.mu.Lock()
-	for j := e.oldest; j != nil; j = j.newer {
-		if j.queue.session == s && j.stopAs.Kind == outcome.Pending && match(j) {
-			j.stopAs, j.stoppedAt = how, now
-			if j.submitted {
-				toCancel = append(toCancel, j.work.ID)
-			}
-		}
+// cancel ends the jobs of a session that match: those that wait end at once, those that
+// the device has are stopped there. It does not wait for them.
+func (r *reactor) cancel(s *Session, match func(*job) bool, how outcome.Outcome) {
+	r.stop(s, match, how)
+	for _, q := range s.queues {
+		finishAll(r.unready(q, match), how)
 	}
-	for _, q := range s.flow.readyQueues() {
-		ended = e.unreadyLocked(q, match, ended)
-	}
-	e.mu.Unlock()
-	for _, id := range toCancel {
-		e.backend.Cancel(id)
-	}
-	finishList(ended, how)
-	nudge(e.wake)
 }
 
-// unreadyLocked takes matching jobs off a queue's ready list and puts them in
-// front of rest.
-//
-// +checklocks:e.mu
-func (e *engine) unreadyLocked(q *queue, match func(*job) bool, rest *job) *job {
-	if q.readyHead == nil {
-		return rest
-	}
-	var head, tail *job
-	for j := q.readyHead; j != nil; {
-		next := j.next
-		if j.next = nil; match(j) {
-			j.spoil()
-			j.next, rest = rest, j
-		} else if tail == nil {
-			head, tail = j, j
-		} else {
-			tail.next, tail = j, j
+// unready takes the jobs of a queue that match from those that wait for the device.
+func (r *reactor) unready(q *queue, match func(*job) bool) jobList {
+	r.books++
+	defer func() { r.books-- }()
+	return r.share.remove(q, match)
+}
+
+func anyJob(*job) bool { return true }
+
+// stop has the device stop jobs of a session that it has.
+func (r *reactor) stop(s *Session, match func(*job) bool, how outcome.Outcome) {
+	now := time.Now()
+	for j := r.sent.oldest; j != nil; j = j.flight.newer {
+		if f := &j.flight; j.session() == s && f.stopAs.Kind == outcome.Pending && match(j) {
+			f.stopAs, f.stoppedAt = how, now
+			r.backend.Cancel(j.work.ID)
 		}
-		j = next
 	}
-	q.readyHead, q.readyTail = head, tail
-	if head == nil {
-		q.leaveCircle(q.session.flow)
-		e.top.update(q.session.flow)
-	}
-	return rest
+}
+
+// cancelAll is cancel for callers on other goroutines: what uses an object that they close,
+// whose pins are closed. It returns when the reactor has seen to it.
+func (s *Session) cancelAll(match func(*job) bool) {
+	r := s.dev.reactor
+	r.mail.call(func() { r.cancel(s, match, revokedOutcome) })
 }

@@ -44,7 +44,7 @@ func TestNeverFalselyOK(t *testing.T) {
 			}
 		}
 	}
-	require.Greater(t, ends[outcome.OK], words/4, "%v", ends)
+	require.Greater(t, ends[outcome.OK], words/6, "%v", ends)
 	require.Greater(t, ends[outcome.TimedOut]+ends[outcome.Failed], 3, "%v", ends)
 	r.idleButBuffers(s)
 }

@@ -16,7 +16,7 @@ func (s *Session) budget(micros uint32) (all, stall time.Duration) {
 	case micros != 0:
 		all = min(time.Duration(micros)*time.Microsecond, s.allowed(s.longest))
 		return all, all
-	case s.dev.engine.progresser != nil:
+	case s.dev.reactor.traits.progresser != nil:
 		return s.allowed(s.longest), s.allowed(s.deadline)
 	}
 	all = s.allowed(s.deadline)
@@ -101,7 +101,7 @@ func (j *job) use(h Handle, off, n uint64, access backend.Access) gpuerr.Code {
 // resolveLaunch checks a launch against its program and the device's limits.
 func (q *queue) resolveLaunch(j *job, t *ring.Taken) gpuerr.Code {
 	e := &t.Entry
-	lim := &q.session.dev.engine.limits
+	lim := &q.session.dev.reactor.limits
 	p, err := lookup[program](q.session.handles, Handle(e.Object))
 	if err != nil || !p.pins.pin() {
 		return gpuerr.Stale
@@ -124,20 +124,21 @@ func (q *queue) resolveLaunch(j *job, t *ring.Taken) gpuerr.Code {
 	}
 	j.inline = j.inline[:e.InlineBytes()]
 	j.work.Inline = j.inline
-	q.spanBytes = q.spanBytes[:0]
+	lengths := q.intake.lengths[:0]
 	for i := range p.info.Bindings {
 		b := t.Binding(i)
 		if code := j.bind(&b, p.info.Bindings[i].Access); code != gpuerr.None {
 			return code
 		}
-		q.spanBytes = append(q.spanBytes, uint64(len(j.work.Spans[i].Host)))
+		lengths = append(lengths, uint64(len(j.work.Spans[i].Host)))
 	}
+	q.intake.lengths = lengths
 	grid, block := e.Grid(), e.Block()
 	j.work.Grid, j.work.Block = backend.Dim3(grid), backend.Dim3(block)
 	switch {
 	case block != (ring.Dim3{}):
 	case grid == (ring.Dim3{}):
-		j.work.Grid, j.work.Block = p.info.NaturalGrid(q.spanBytes)
+		j.work.Grid, j.work.Block = p.info.NaturalGrid(lengths)
 	default:
 		j.work.Block = p.info.Block
 	}

@@ -8,98 +8,83 @@ import (
 	"capgpu/outcome"
 )
 
-// Complete implements backend.Sink. The device's word is taken for one live job,
-// once, and only if it makes sense. Where it is not enough, the job waits for
-// runSettle (settle.go), or for the reset after a fault.
-func (e *engine) Complete(c backend.Completion) {
-	e.mu.Lock()
-	j := e.slots[uint64(c.ID)&uint64(len(e.slots)-1)]
-	if j == nil || j.work.ID != c.ID || j.said || e.state == engineLost {
-		e.mu.Unlock()
-		e.strays.Add(1)
+// Complete implements backend.Sink.
+func (r *reactor) Complete(c backend.Completion) { r.mail.completed(c) }
+
+// DeviceGone implements backend.Sink.
+func (r *reactor) DeviceGone(reason string) { r.lose(reason) }
+
+// complete takes the device's word for one live job, once, and only if it makes sense.
+// Where it is not enough, the job waits for an answer of the manager (settle.go), or for
+// the reset after a fault.
+func (r *reactor) complete(c backend.Completion) {
+	j := r.sent.find(c.ID)
+	if j == nil || j.flight.reported.yes || r.state == deviceLost {
+		r.strays.Add(1)
 		return
 	}
 	crashpoint.Here("driver.job.completed")
-	e.fruitless = 0
-	how, lost := believe(c.Outcome, j.stopAs)
-	if c.Outcome == dependentOutcome && j.work.Needs != 0 {
-		how, lost = dependentOutcome, false
-	}
+	r.recovery.fruitless = 0
+	f := &j.flight
+	how, lost := believe(c.Outcome, f.stopAs)
 	if j.list != nil {
-		j.launched = j.list.launchedBy(uint64(c.Begun))
+		j.launched = j.list.launchedBy(uint64(j.work.From) + uint64(c.Begun))
 	}
-	// No job runs longer than that without being stopped, whatever the device says.
-	deviceTime := min(max(c.DeviceTime, 0), j.budget+e.dev.cfg.HangBound)
+	took := r.bounded(j, c.DeviceTime)
 	switch {
-	case j.faulted:
+	case f.faulted:
 		how, lost = faultOutcome, false
-	case how == outcome.Success && j.broken: // it was not to run
-		how = errorOutcome
-	case how == outcome.Success && j.work.Needs != 0 && e.slots[uint64(j.work.Needs)&uint64(len(e.slots)-1)].is(j.work.Needs):
-		// The device owes the completion of what this one needs: its fate is this one's.
-		j.said, j.saidHow, j.saidTime = true, how, deviceTime
-		e.mu.Unlock()
-		return
-	case (e.settles || e.mustReset) && (how == outcome.Success || how == errorOutcome):
-		j.said, j.saidHow, j.saidTime = true, how, deviceTime
-		e.mu.Unlock()
-		nudge(e.settleWake)
+	case f.broken && how.Cause != outcome.TrapCause && !lost:
+		how = dependentOutcome
+	case (r.traits.settles || r.recovery.mustReset) && (how == outcome.Success || how == errorOutcome):
+		f.reported = reported{true, how, took}
+		r.settle()
 		return
 	case how.Kind == outcome.TimedOut:
-		deviceTime = max(deviceTime, j.ran) // it had that much, if the device measured or not
+		took = max(took, f.ran) // it had that much, if the device measured or not
 	}
-	e.endLocked(j, how, deviceTime, lost)
+	r.finishSent(j, how, took, lost)
 }
 
-// endLocked ends a job that the device is done with. It releases the lock.
-//
-// +checklocksrelease:e.mu
-func (e *engine) endLocked(j *job, how outcome.Outcome, deviceTime time.Duration, lost bool) {
-	e.dropLocked(j, how, deviceTime)
+// finishSent ends a job that the device is done with.
+func (r *reactor) finishSent(j *job, how outcome.Outcome, took time.Duration, lost bool) {
+	r.drop(j, took)
+	r.endSent(j, how, took, lost)
+}
+
+// endSent ends a job that ran.
+func (r *reactor) endSent(j *job, how outcome.Outcome, took time.Duration, lost bool) {
 	if lost {
-		e.held = append(e.held, j.takePins())
+		r.lent = append(r.lent, j.takePins())
 	}
-	more := !e.pumping && len(e.top.flows) > 0
-	s, trapped := j.queue.session, how.Cause == outcome.TrapCause
-	if trapped {
-		s.setPoisoned(how) // under the lock: nothing of it is sent after this
-	}
-	e.mu.Unlock()
-	if trapped {
-		e.cancel(s, func(*job) bool { return true }, poisonedOutcome)
+	if how.Cause == outcome.TrapCause {
+		r.poison(j.session(), how)
 	}
 	if lost { // before anybody is told
-		e.lose("the device said that it is lost")
+		r.lose("the device said that it is lost")
 	}
-	j.finish(how, deviceTime)
-	e.endSaid()
-	if more && !lost {
-		e.pump()
-	}
+	j.finish(how, took)
 }
 
-// endSaid ends jobs that waited for the end of what they need, and have it.
-func (e *engine) endSaid() {
-	if !e.needs {
-		return
-	}
-	e.mu.Lock()
-	for j := e.oldest; j != nil && e.state == engineRunning && !e.mustReset; j = j.newer {
-		if !j.said || e.slots[uint64(j.work.Needs)&uint64(len(e.slots)-1)].is(j.work.Needs) {
-			continue
-		}
-		how := j.saidHow
-		if j.broken {
-			how = dependentOutcome
-		}
-		e.endLocked(j, how, j.saidTime, false) // and whoever waits for that
-		return
-	}
-	e.mu.Unlock()
+// poison ends what a session has: nothing of it is sent after this.
+func (r *reactor) poison(s *Session, how outcome.Outcome) (first bool) {
+	first = s.setPoisoned(how)
+	r.cancel(s, anyJob, poisonedOutcome)
+	return first
 }
 
-// is reports whether it is the live job of that id.
-func (j *job) is(id backend.JobID) bool { return j != nil && j.work.ID == id }
+// drop takes a sent job off the books.
+func (r *reactor) drop(j *job, took time.Duration) {
+	r.books++
+	defer func() { r.books-- }()
+	r.recent.add(j)
+	j.flight.begun = r.sent.oldest == j
+	if r.recovery.culprit == j && r.state == deviceRunning {
+		r.climb(outcome.RecoveryNone)
+	}
+	r.sent.drop(j)
+	r.share.returned(j, int64(took))
+}
 
 // believe makes the device's word an outcome. stopAs says how the core stopped
 // the job, if it did.
@@ -126,6 +111,3 @@ func believe(said, stopAs outcome.Outcome) (how outcome.Outcome, lost bool) {
 	}
 	return errorOutcome, false
 }
-
-// DeviceGone implements backend.Sink.
-func (e *engine) DeviceGone(reason string) { e.lose(reason) }

@@ -25,21 +25,19 @@ type Device struct {
 	log     *slog.Logger
 	ledger  *ledger.Ledger
 	root    *revoke.Node
-	engine  *engine
+	reactor *reactor
 	records *auditWriter
 	opened  time.Time
 	lost    chan struct{} // closed with lostErr set
 	lostErr atomic.Pointer[gpuerr.Error]
-	quit    chan struct{} // ends runDevice
-	watched chan struct{} // closed when runDevice has ended
+	isLost  atomic.Bool   // lost is closed, or about to be
+	stopped chan struct{} // closed when the reactor has ended
 	wg      sync.WaitGroup
 	newRing func(ring.Config) (serverRing, error)
 	// closeBackend does so once: when the device is lost, or at its end.
 	closeBackend func() error
 	loading      line // see load.go
 	reclaim      *reclaimer
-
-	freezing atomic.Pointer[freeze] // nil: the device goes (freeze.go)
 
 	closing sync.Once
 	closed  chan struct{} // closed with closeErr set
@@ -61,7 +59,7 @@ type tenant struct {
 	name    string
 	node    *revoke.Node
 	account *ledger.Account
-	flow    *flow // guarded by engine.mu
+	flow    *flow // the reactor's
 	loading line
 
 	strikes     strikes
@@ -85,23 +83,24 @@ func New(cfg Config) (*Device, error) {
 	d := &Device{
 		cfg: cfg, log: cfg.Log, opened: time.Now(),
 		ledger: ledger.New("device", cfg.Limits), root: revoke.NewRoot("device"),
-		lost: make(chan struct{}), quit: make(chan struct{}), watched: make(chan struct{}), closed: make(chan struct{}),
+		lost: make(chan struct{}), stopped: make(chan struct{}), closed: make(chan struct{}),
 		newRing: ringsOf(&cfg), loading: newLine(), tenants: map[string]*tenant{}, sessions: map[uint64]*Session{},
 	}
 	d.closeBackend = sync.OnceValue(cfg.Backend.Close)
-	d.engine = newEngine(d)
+	var err error
+	if d.reactor, err = newReactor(d); err != nil {
+		return nil, errors.Join(err, cfg.Backend.Close())
+	}
 	d.records = newAuditWriter(cfg.Audit, d.log)
 	d.reclaim = &reclaimer{log: d.log, idle: d.forget}
-	if err := cfg.Backend.Start(d.engine); err != nil {
+	if err := cfg.Backend.Start(d.reactor); err != nil {
+		d.reactor.poll.close()
 		return nil, errors.Join(fmt.Errorf("start the backend: %w", err), cfg.Backend.Close())
 	}
 	d.wg.Go(func() {
-		defer close(d.watched)
-		d.engine.runDevice(d.quit)
+		defer close(d.stopped)
+		d.reactor.run()
 	})
-	if d.engine.settles {
-		d.wg.Go(func() { d.engine.runSettle(d.quit) })
-	}
 	d.wg.Go(d.records.runAudit)
 	return d, nil
 }
@@ -147,20 +146,23 @@ func (d *Device) Err() error {
 	return nil
 }
 
-// setLost is called once, by engine.lose.
-func (d *Device) setLost(err *gpuerr.Error) {
-	d.lostErr.Store(err)
-	close(d.lost)
+// setLost reports whether the device was not lost before.
+func (d *Device) setLost(err *gpuerr.Error) (first bool) {
+	if first = d.lostErr.CompareAndSwap(nil, err); first {
+		d.isLost.Store(true)
+		close(d.lost)
+	}
+	return first
 }
 
 // Gone says that the device is no longer there: everything ends as deviceLost. It
 // does not wait for that.
-func (d *Device) Gone(reason string) { d.engine.lose(reason) }
+func (d *Device) Gone(reason string) { d.reactor.lose(reason) }
 
 // memoryLost is what an unmap that failed means: the device may still reach
 // memory that was taken back, so nothing of it can be used again.
 func (d *Device) memoryLost(err error) {
-	d.engine.lose("device memory could not be taken back: " + err.Error())
+	d.reactor.lose("device memory could not be taken back: " + err.Error())
 }
 
 func setLimits(a *ledger.Account, l ledger.Limits) {
@@ -201,7 +203,9 @@ func (d *Device) Check() error {
 	if err := d.ledger.Check(); err != nil {
 		return err
 	}
-	return d.engine.check()
+	var err error
+	d.reactor.mail.call(func() { err = d.reactor.sent.check(d.reactor.limits.MaxJobs) })
+	return err
 }
 
 // Close closes all sessions, then the backend, and checks the books. What was closed
@@ -222,8 +226,8 @@ func (d *Device) close() {
 	errs := []error{d.root.Close(gpuerr.New(gpuerr.Revoked, "the device is being closed"))}
 	// Nothing is left that could add work; a job that is stuck was reset away.
 	d.reclaim.work.Wait()
-	close(d.quit)
-	<-d.watched // its last word is still recorded
+	d.reactor.end()
+	<-d.stopped // its last word is still recorded
 	errs = append(errs, d.closeBackend())
 	d.records.close()
 	d.wg.Wait()

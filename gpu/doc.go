@@ -12,48 +12,47 @@
 // Session.Close answers when nothing of the session runs or can; what is left to give
 // back is given back behind it (reclaim.go).
 //
-// Work flows along the files:
+// One goroutine, the reactor, owns the device. Work flows along the files:
 //
-//	ring ─► queue.go runQueue ─► submit.go take ─► check.go resolve and charge
-//	     ─► engine.go fair share ─► backend ─► complete.go Complete ─► settle.go
-//	     ─► submit.go retire ─► ring
+//	ring ─► reactor.go, visit.go ─► submit.go take ─► check.go resolve and charge
+//	     ─► fair.go whose turn ─► dispatch.go ─► backend ─► complete.go ─► settle.go
+//	     ─► retire.go ─► ring
 //
-// A list (list.go) is work that was resolved once; a replay of it (replay.go) goes the same
-// way, as one job.
+// Short work runs on the reactor itself where the backend offers that (dispatch.go); all
+// other work is submitted. A list (list.go) is work that was resolved once; a replay of it
+// (replay.go) is one job.
 //
-// Who is trusted: the caller (driver/session, the driver's main loop) and the
-// DMA pool. Not trusted: the client on the other side of a ring, who sees
-// nothing but handles of its own session and may do anything to its memory at
-// any time; and the device, whose completions may be missing, late, doubled or
-// made up.
+// Control calls run on their callers' goroutines. They reach what is the reactor's by its
+// mailbox (mailbox.go).
 //
-// A trap poisons its session (poison.go): the device begins nothing more of that
-// session's context, what the engine holds of it is cancelled, and calls that make
-// work are refused. It is the device that makes sure of the first; the core would
-// come too late. An access that the IOMMU refused (fault.go) does the same, and has
-// the device reset before anything else is sent.
+// Trusted are the caller (driver/session, the driver's main loop) and the DMA pool. Not
+// trusted are the client on the other side of a ring, which sees nothing but handles of its
+// own session and may do anything to its memory at any time, and the device, whose
+// completions may be missing, late, doubled or made up.
 //
-// What is promised: every entry taken from a ring and every promised point of a
-// fence ends exactly once, and never as ok unless the device said so, for this
-// job, first; nor before it is known, where the device moves memory by itself, that
-// the IOMMU refused nothing of it (settle.go). A missed deadline has its typed
-// outcome within Config.HangBound.
-// The jobs of one queue run in order: the engine submits them so and the device
-// is a FIFO (backend.Backend). Nothing reaches memory that was taken back: what is
-// submitted pins it.
+// Work that does not end ok takes along what its session had published before that was told
+// (failure.go). A trap poisons its session (poison.go): the device begins nothing more of
+// that session's context, what waits is cancelled, and calls that make work are refused. An
+// access that the IOMMU refused (fault.go) does the same, and has the device reset before
+// anything else is sent.
 //
-// Lock order: Device.mu, then table.mu; memory.mu, strikes.mu, reclaimer.mu, engine.mu and
-// fence.mu are leaves, and so are the ledger's and the ring's; under engine.mu the ledger's is
-// taken, for a record (recovery.go). None is held across a call of the DMA pool, the audit
-// log or the backend (whose Submit may call back; Progress is one load), nor across a wait.
-// An object is closed from outside its session: see remove.
+// Promised is: every entry taken from a ring and every promised point of a fence ends exactly
+// once, and never as ok unless the device said so, for this job, first; nor before it is
+// known, where the device moves memory by itself, that the IOMMU refused nothing of it
+// (settle.go). A missed deadline has its typed outcome within Config.HangBound (watch.go).
+// The jobs of one queue run in order. Nothing reaches memory that was taken back: a job pins
+// what it uses until it has ended, and a caller that closes an object waits for the pins.
 //
-// What the data path does per entry: no allocation, no system call unless the
-// client sleeps, no reading of the clock.
+// Lock order: Device.mu, then table.mu; memory.mu, strikes.mu, reclaimer.mu, mailbox.mu and
+// fence.mu are leaves, and so are the ledger's and the ring's. None is held across a call of
+// the DMA pool, the audit log or the backend, nor across a wait; nobody waits for the reactor
+// with one that it takes. An object is closed from outside its session: see remove.
 //
-// Goroutines: runDevice (watchdog, reset, loss), runSettle, runReclaim and runAudit
-// belong to the Device, runQueue and runDoorbell to their queue. Device.Close waits for all.
-// runQueue looks at its ring for a while before it sleeps.
+// The data path makes no allocation and no system call for an entry, unless the client
+// sleeps.
+//
+// Goroutines: the reactor, runReclaim and runAudit belong to the Device, and so do those by
+// which the reactor asks for what blocks (reset.go). Device.Close waits for all.
 //
 // After Close no goroutine, descriptor, mapping or charge of the package is
 // left. Memory that a client still maps is its own and empty.

@@ -139,7 +139,7 @@ func TestNothingRunsAfterItsClose(t *testing.T) {
 			r.dev.Thaw()
 		}
 	})
-	each(300*time.Microsecond, func() { r.dev.engine.setWeight(alice.flow.parent, 2) })
+	each(300*time.Microsecond, func() { r.dev.reactor.setWeight(alice.flow.parent, 2) })
 	for range 100 {
 		h := buf(t, alice, 4096)
 		x, err := lookup[buffer](alice.handles, h)
@@ -197,7 +197,7 @@ func workAndGone(t *testing.T, r *rig, draw *rand.Rand, tenant string) {
 				closed := q.mem.code != gpuerr.None
 				q.mem.read, q.mem.unread = q.mem.completed, nil
 				q.mem.mu.Unlock()
-				nudge(q.mem.work)
+				q.mem.bell()
 				if closed {
 					return
 				}

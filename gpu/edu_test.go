@@ -25,9 +25,8 @@ func eduRig(t *testing.T) (*rig, *edutest.Model) {
 	require.NoError(t, err)
 	g := m.Grants()
 	r := &rig{t: t, fn: m.Function(), mem: true}
-	r.dev, err = New(Config{Backend: d, Info: g.Device, DMA: g.DMA, Audit: g.Audit})
+	r.dev, err = New(Config{Backend: d, Info: g.Device, DMA: g.DMA, Audit: g.Audit, newRing: newTestRing})
 	require.NoError(t, err)
-	r.dev.newRing = newTestRing
 	t.Cleanup(func() {
 		r.close()
 		require.NoError(t, m.Close())

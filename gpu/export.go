@@ -44,12 +44,19 @@ func (r RingFDs) Dup() (fds [3]int, err error) {
 // its queues in the order of the Image. The device is frozen and stays so; it has lost
 // nothing, and can be thawed. An *Obstructed says that one tenant has more than can be told.
 func (d *Device) Export() (img *Image, rings []RingFDs, err error) {
-	if !d.Frozen() {
+	// The reactor has nothing else to do.
+	d.reactor.mail.call(func() { img, rings, err = d.export() })
+	return img, rings, err
+}
+
+func (d *Device) export() (img *Image, rings []RingFDs, err error) {
+	r := d.reactor
+	if !r.frozen() || r.freeze.moved {
 		return nil, nil, gpuerr.New(gpuerr.Busy, "the device is not stopped")
 	}
 	img = &Image{
 		Version: ImageVersion, Device: d.cfg.Info.Name, Epoch: d.cfg.Info.Epoch, Backend: d.cfg.Backend.Info().Name,
-		Uptime: time.Since(d.opened), Resets: d.engine.resets.Load(), Strays: d.engine.strays.Load(), Faults: d.engine.faults.Load(),
+		Uptime: time.Since(d.opened), Resets: d.reactor.resets.Load(), Strays: d.reactor.strays.Load(), Faults: d.reactor.faults.Load(),
 	}
 	sessions := d.sessionList()
 	d.mu.Lock()
@@ -99,9 +106,6 @@ func (d *Device) Export() (img *Image, rings []RingFDs, err error) {
 	}
 	if heavy := reload.heaviest(); heavy != nil {
 		return nil, nil, obstructedBy(gpuerr.New(gpuerr.Busy, "programs of the sessions took more than %v to load, which would be too long to load them again while nothing moves", maxReload), heavy)
-	}
-	if !d.Frozen() {
-		return nil, nil, errFrozenLong
 	}
 	return img, rings, nil
 }
@@ -175,11 +179,8 @@ func (k *strikes) export() StrikesImage {
 }
 
 func (d *Device) exportTenant(t *tenant, children map[*ledger.Account][]*ledger.Account) TenantImage {
-	d.engine.mu.Lock()
-	weight := uint32(t.flow.weight)
-	d.engine.mu.Unlock()
 	return TenantImage{
-		Name: t.name, Limits: limitsOf(t.account), Weight: weight, MaxDeadline: time.Duration(t.longest.Load()), Spent: spentOf(t.account, children),
+		Name: t.name, Limits: limitsOf(t.account), Weight: uint32(t.flow.weight), MaxDeadline: time.Duration(t.longest.Load()), Spent: spentOf(t.account, children),
 		Strikes: t.strikes.export(), BannedUntil: t.bannedUntil.Load(),
 	}
 }
@@ -226,8 +227,7 @@ func (s *Session) export(children map[*ledger.Account][]*ledger.Account) (si Ses
 		}
 		si.Queues, rings = append(si.Queues, qi), append(rings, r)
 	}
-	si.Spoiled, err = s.spoils.export(s.handles)
-	return si, rings, err
+	return si, rings, nil
 }
 
 // inOrder are the objects of one type, by handle's slot.
@@ -306,9 +306,9 @@ func (q *queue) export() (qi QueueImage, rf RingFDs, err error) {
 	for _, fd := range []int{mem, work, done} {
 		unix.Close(fd)
 	}
-	qi = QueueImage{Handle: q.h, Ring: st, Group: q.group, Skipping: q.skipping, Deaf: q.deaf, Discard: q.discard}
-	if j := q.waiting; j != nil {
-		qi.Wait = &WaitImage{UserData: j.userData, Fence: j.fence.h, Value: j.value, OrderOnly: j.orderOnly}
+	qi = QueueImage{Handle: q.h, Ring: st, Group: q.outlet.group, Skipping: q.intake.skipping, Deaf: q.poll.deaf, Discard: q.intake.discard, Doomed: q.intake.doomed}
+	if j := q.intake.waiting; j != nil {
+		qi.Wait = &WaitImage{UserData: j.user, Fence: j.fence.h, Value: j.value, OrderOnly: j.orderOnly}
 	}
 	for _, t := range q.leftEntries() {
 		qi.Left = append(qi.Left, TakenImage{Words: t.Words(), Args: slices.Clone(t.Args), Code: t.Code})

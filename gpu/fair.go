@@ -2,22 +2,26 @@ package gpu
 
 import (
 	"container/heap"
-	"slices"
+	"time"
 )
 
 // Fair share is start-time fair queueing on measured device time, on two levels:
 // tenants by weight, and the sessions of one tenant equally, so that opening more
 // sessions buys a tenant nothing. Each flow has a virtual time, the device time
-// it used divided by its weight; who has used least is next. A flow that was idle
-// starts at the present of its level, so idling saves nothing up.
+// it used divided by its weight; the flow that has used least is next. A flow that was
+// idle starts at the present of its level, so idling saves nothing up.
 //
 // A job is charged an estimate (what the session's last job took) when it is
 // sent, and the difference when it ends.
 
-// maxSent bounds what one tenant has in the device's FIFO, and so what one session
-// has: enough to keep the device busy, too little to make others wait behind a
-// heap of it, however many sessions it opens.
-const maxSent = 2
+// A tenant may have sentLeast jobs in the device, and more while they are short: as many
+// as keep a device busy whose jobs take microseconds, and too little to make others wait
+// behind a heap of it, however many sessions it opens.
+const (
+	sentLeast  = 2
+	sentMost   = 16
+	sentCredit = 200 * time.Microsecond // of estimated device time
+)
 
 // Bounds of what one job counts, in nanoseconds: too little would let empty jobs
 // through without end, and one wrong clock must not shut a flow out for ever.
@@ -28,13 +32,13 @@ const (
 
 // flow is one competitor on its level.
 type flow struct {
-	virtual int64
-	index   int   // in its level's heap; -1: not in it
-	parent  *flow // of a session: the tenant's
-	weight  int64
-	sent    int           // jobs that the device has
-	has     [maxSent]*job // of a session: these
-	below   level         // of a tenant: its sessions
+	virtual   int64
+	index     int   // in its level's heap; -1: not in it
+	parent    *flow // of a session: the tenant's
+	weight    int64
+	sent      int   // jobs that the device has
+	sentNanos int64 // what they are estimated to take
+	below     level // of a tenant: its sessions
 
 	// Of a session.
 	ready    *queue // queues with ready jobs, a circle; the one whose turn it is
@@ -45,11 +49,20 @@ func newFlow(parent *flow, weight uint32) *flow {
 	return &flow{parent: parent, weight: int64(max(weight, 1)), index: -1, estimate: firstJobCost}
 }
 
+// setWeight changes a tenant's share.
+func (r *reactor) setWeight(f *flow, weight uint32) {
+	r.mail.call(func() { f.weight = int64(max(weight, 1)) })
+}
+
+// hasCredit reports whether a tenant may have one more job in the device.
+func (t *flow) hasCredit() bool {
+	return t.sent < sentLeast || t.sent < sentMost && t.sentNanos < int64(sentCredit)
+}
+
 // level is a heap of the flows that could run something now.
 type level struct {
 	flows   []*flow
 	present int64 // the virtual time of the last one chosen
-	heeds   bool  // of the top: the device holds back what needs work that fails
 }
 
 func (l *level) Len() int           { return len(l.flows) }
@@ -75,12 +88,14 @@ func (l *level) Pop() any {
 func (l *level) place(f *flow, runnable bool) {
 	switch {
 	case runnable && f.index < 0:
-		if f.sent == 0 { // it was idle, not held back by its bound
-			l.raise(f)
+		if f.sent == 0 { // it was idle, not held back by its credit
+			f.virtual = max(f.virtual, l.present)
 		}
 		heap.Push(l, f)
 	case runnable:
-		heap.Fix(l, f.index)
+		if len(l.flows) > 1 {
+			heap.Fix(l, f.index)
+		}
 	case f.index >= 0:
 		heap.Remove(l, f.index)
 	}
@@ -89,24 +104,8 @@ func (l *level) place(f *flow, runnable bool) {
 // update puts a session's flow and its tenant's where they belong.
 func (top *level) update(f *flow) {
 	t := f.parent
-	t.below.place(f, f.ready != nil && f.sent < maxSent && (top.heeds || !f.mustWait()))
-	top.place(t, len(t.below.flows) > 0 && t.sent < maxSent)
-}
-
-// mustWait reports whether what is next of a session reads what a job that the device has
-// writes, in all its queues. If it does not in one, that one's turn it is.
-func (f *flow) mustWait() bool {
-	if f.sent == 0 {
-		return false
-	}
-	for first := f.ready; ; {
-		if !slices.ContainsFunc(f.has[:], func(j *job) bool { return j != nil && f.ready.readyHead.needs(j) }) {
-			return false
-		}
-		if f.ready = f.ready.circleNext; f.ready == first {
-			return true
-		}
-	}
+	t.below.place(f, f.ready != nil)
+	top.place(t, len(t.below.flows) > 0 && t.hasCredit())
 }
 
 // charge adds nanoseconds (also negative) to a session's flow and its tenant's.
@@ -116,8 +115,8 @@ func (f *flow) charge(nanos int64) {
 }
 
 // spend charges a session's flow time that it had without a job. If nobody competes
-// with it, its level goes along: as with jobs, who had the device alone owes nothing
-// to those who come later, but for the last of it.
+// with it, its level goes along: as with jobs, a flow that had the device alone owes
+// nothing to those that come later, but for the last of it.
 func (top *level) spend(f *flow, nanos int64) {
 	f.parent.below.lift(f)
 	top.lift(f.parent)
@@ -129,38 +128,37 @@ func (top *level) spend(f *flow, nanos int64) {
 // flow that is alone.
 func (l *level) lift(f *flow) {
 	if f.index < 0 && f.sent == 0 {
-		l.raise(f)
+		f.virtual = max(f.virtual, l.present)
 	}
 	if len(l.flows) == 0 || len(l.flows) == 1 && f.index == 0 {
 		l.present = max(l.present, f.virtual)
 	}
 }
 
-// raise brings a flow to the present of its level.
-func (l *level) raise(f *flow) { f.virtual = max(f.virtual, l.present) }
-
-// next takes the job whose turn it is, nil if there is none.
-func (top *level) next() *job {
+// first is the job whose turn it is, which next takes; nil if there is none.
+func (top *level) first() *job {
 	if len(top.flows) == 0 {
 		return nil
 	}
+	return top.flows[0].below.flows[0].ready.ready.head
+}
+
+// next takes the job whose turn it is. There is one.
+func (top *level) next() *job {
 	t := top.flows[0]
 	f := t.below.flows[0]
 	top.present, t.below.present = t.virtual, f.virtual
 	q := f.ready
-	j := q.readyHead
-	q.readyHead = j.next
-	j.next = nil
-	f.ready = q.circleNext
-	if q.readyHead == nil {
-		q.readyTail = nil
+	j := q.ready.pop()
+	f.ready = q.circle.next
+	if q.ready.head == nil {
 		q.leaveCircle(f)
 	}
-	f.has[slices.Index(f.has[:], nil)] = j
 	f.sent++
-	f.parent.sent++
-	j.estimate = f.estimate
-	f.charge(j.estimate)
+	t.sent++
+	j.flight.estimate = f.estimate
+	t.sentNanos += f.estimate
+	f.charge(f.estimate)
 	top.update(f)
 	return j
 }
@@ -169,59 +167,113 @@ func (top *level) next() *job {
 func (top *level) returned(j *job, nanos int64) {
 	f := j.queue.session.flow
 	nanos = max(nanos, minJobCost)
-	f.has[slices.Index(f.has[:], j)] = nil
 	f.sent--
 	f.parent.sent--
-	f.charge(nanos - j.estimate)
+	f.parent.sentNanos -= j.flight.estimate
+	f.charge(nanos - j.flight.estimate)
 	f.estimate = nanos
 	top.update(f)
 }
 
-// pushReady appends a list of jobs to a queue's ready list.
-func (top *level) pushReady(q *queue, head, tail *job) {
-	f := q.session.flow
-	if q.readyHead == nil {
-		q.readyHead = head
+// putBack undoes next.
+func (top *level) putBack(j *job) {
+	q, f := j.queue, j.session().flow
+	f.sent--
+	f.parent.sent--
+	f.parent.sentNanos -= j.flight.estimate
+	f.charge(-j.flight.estimate)
+	j.state = jobReady
+	if j.next = q.ready.head; j.next == nil {
 		q.joinCircle(f)
-	} else {
-		q.readyTail.next = head
+		q.ready.tail = j
 	}
-	q.readyTail = tail
+	q.ready.head = j
 	top.update(f)
 }
+
+// pushReady appends a job to a queue's ready list.
+func (top *level) pushReady(j *job) {
+	q, f := j.queue, j.queue.session.flow
+	j.state = jobReady
+	if q.ready.head == nil {
+		q.joinCircle(f)
+	}
+	if q.ready.push(j); f.index < 0 { // else nothing changes
+		top.update(f)
+	}
+}
+
+// remove takes the jobs of a queue that match off its ready list, and returns them in
+// their order.
+func (top *level) remove(q *queue, match func(*job) bool) (removed jobList) {
+	if q.ready.head == nil {
+		return removed
+	}
+	all := q.ready
+	q.ready = jobList{}
+	for j := all.pop(); j != nil; j = all.pop() {
+		if match(j) {
+			removed.push(j)
+		} else {
+			q.ready.push(j)
+		}
+	}
+	if q.ready.head == nil {
+		f := q.session.flow
+		q.leaveCircle(f)
+		top.update(f)
+	}
+	return removed
+}
+
+// jobList is a list through job.next.
+type jobList struct{ head, tail *job }
+
+func (l *jobList) push(j *job) {
+	if j.next = nil; l.head == nil {
+		l.head = j
+	} else {
+		l.tail.next = j
+	}
+	l.tail = j
+}
+
+// pop returns nil when the list is empty.
+func (l *jobList) pop() *job {
+	j := l.head
+	if j == nil {
+		return nil
+	}
+	if l.head = j.next; l.head == nil {
+		l.tail = nil
+	}
+	j.next = nil
+	return j
+}
+
+// circle is a queue's place among the queues of its session that have ready jobs.
+type circle struct{ next, prev *queue }
 
 // joinCircle makes q the last of its session's queues to have its turn.
 func (q *queue) joinCircle(f *flow) {
 	if f.ready == nil {
-		q.circleNext, q.circlePrev = q, q
+		q.circle = circle{q, q}
 		f.ready = q
 		return
 	}
-	q.circleNext, q.circlePrev = f.ready, f.ready.circlePrev
-	q.circlePrev.circleNext, q.circleNext.circlePrev = q, q
+	q.circle = circle{f.ready, f.ready.circle.prev}
+	q.circle.prev.circle.next, q.circle.next.circle.prev = q, q
 }
 
 // leaveCircle takes q out of its session's circle.
 func (q *queue) leaveCircle(f *flow) {
-	if q.circleNext == q {
+	if q.circle.next == q {
 		f.ready = nil
 	} else {
-		q.circlePrev.circleNext, q.circleNext.circlePrev = q.circleNext, q.circlePrev
+		q.circle.prev.circle.next, q.circle.next.circle.prev = q.circle.next, q.circle.prev
 		if f.ready == q {
-			f.ready = q.circleNext
+			f.ready = q.circle.next
 		}
 	}
-	q.circleNext, q.circlePrev = nil, nil
-}
-
-// readyQueues lists a session's queues with jobs that wait for their turn.
-func (f *flow) readyQueues() []*queue {
-	var all []*queue
-	for q := f.ready; q != nil; {
-		all = append(all, q)
-		if q = q.circleNext; q == f.ready {
-			break
-		}
-	}
-	return all
+	q.circle = circle{}
 }

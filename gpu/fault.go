@@ -38,34 +38,30 @@ type Fault struct {
 // Fault tells the core of a fault. It returns when it is known whose it was; the
 // reset follows.
 func (d *Device) Fault(f Fault) {
-	e := d.engine
-	e.faults.Add(f.Count)
-	e.mu.Lock()
-	if e.state == engineLost {
-		e.mu.Unlock()
+	r := d.reactor
+	r.faults.Add(f.Count)
+	r.mail.call(func() { r.fault(f) })
+}
+
+func (r *reactor) fault(f Fault) {
+	d := r.dev
+	if r.state == deviceLost {
 		d.auditEvent("fault", nil, "cause=%q%s", outcome.IOMMUFault, f.record(0, ""))
 		return
 	}
-	s, id, when := e.blameLocked(f.IOVA)
-	if s != nil {
-		s.context.Trap()
-	}
-	// Under the lock: nothing of the session is sent after this, and the strike counts before
-	// anybody is told how its work ends.
-	switch more := f.record(id, when); {
-	case s == nil:
+	s, id, when := r.blame(f.IOVA)
+	r.recovery.mustReset = true // or what is being reset is doubtful, too
+	more := f.record(id, when)
+	if s == nil {
 		d.auditEvent("fault", nil, "cause=%q%s", outcome.IOMMUFault, more)
-	case s.setPoisoned(faultOutcome):
+		return
+	}
+	s.context.Trap()
+	if r.poison(s, faultOutcome) {
 		d.strike(s, outcome.IOMMUFault.String(), more)
-	default: // one job faults many times
+	} else { // one job faults many times
 		d.auditEvent("fault", s.tenant, "session=%d cause=%q%s", s.id, outcome.IOMMUFault, more)
 	}
-	e.mustReset = true // or what is being reset is doubtful, too
-	e.mu.Unlock()
-	if s != nil {
-		e.cancel(s, func(*job) bool { return true }, poisonedOutcome)
-	}
-	nudge(e.wake)
 }
 
 // record is the rest of the audit record.
@@ -81,31 +77,29 @@ func (f Fault) record(id backend.JobID, when string) string {
 	return s
 }
 
-// blameLocked finds whose work a fault was, and has a job that the device still
+// blame finds whose work a fault was, and has a job that the device still
 // has end with it. when is running, or for one that has ended how it did.
-//
-// +checklocks:e.mu
-func (e *engine) blameLocked(iova uint64) (s *Session, id backend.JobID, when string) {
-	guilty := e.oldest
-	for j := e.oldest; j != nil; j = j.newer {
+func (r *reactor) blame(iova uint64) (s *Session, id backend.JobID, when string) {
+	guilty := r.sent.oldest
+	for j := r.sent.oldest; j != nil; j = j.flight.newer {
 		if nearJob(&j.work, iova) {
 			guilty = j
 			break
 		}
 	}
 	if guilty == nil || !nearJob(&guilty.work, iova) {
-		if r := e.recent.find(iova, guilty == nil); r != nil {
-			return r.session, r.id, "ended"
+		if last := r.recent.find(iova, guilty == nil); last != nil {
+			return last.session, last.id, "ended"
 		}
 	}
 	if guilty == nil {
 		return nil, 0, ""
 	}
-	guilty.faulted = true
-	if guilty.stopAs.Kind == outcome.Pending {
-		guilty.stopAs, guilty.stoppedAt = faultOutcome, time.Now()
+	guilty.flight.faulted = true
+	if f := &guilty.flight; f.stopAs.Kind == outcome.Pending {
+		f.stopAs, f.stoppedAt = faultOutcome, time.Now()
 	}
-	return guilty.queue.session, guilty.work.ID, "running"
+	return guilty.session(), guilty.work.ID, "running"
 }
 
 // faultReach is how far beside a span an address still tells whose it is: the
@@ -152,7 +146,7 @@ func (r *recentJobs) add(j *job) {
 	}
 	x := &r.jobs[r.next%len(r.jobs)]
 	r.next++
-	x.session, x.id, x.ended = j.queue.session, j.work.ID, time.Now()
+	x.session, x.id, x.ended = j.session(), j.work.ID, time.Now()
 	x.spans = x.spans[:0]
 	j.work.EachSpan(func(s backend.Span) bool {
 		x.spans = append(x.spans, reach{s.IOVA, uint64(len(s.Host))})

@@ -58,10 +58,11 @@ type fence struct {
 	dead outcome.Outcome // how everything not reached ends, once the fence is gone
 }
 
-// waiter waits for one value. wake must not block.
+// waiter waits for one value. notify is called under the fence's lock, once, and does not
+// block.
 type waiter struct {
-	value uint64
-	wake  chan<- struct{} // capacity 1
+	value  uint64
+	notify func()
 }
 
 // CreateFence makes a fence that stands at initial.
@@ -126,7 +127,7 @@ func (s *Session) WaitFence(ctx context.Context, h Handle, value uint64) (FenceS
 		return FenceState{}, err
 	}
 	wake := make(chan struct{}, 1)
-	w := &waiter{value: value, wake: wake}
+	w := &waiter{value: value, notify: func() { nudge(wake) }}
 	if how, over := f.wait(w); over {
 		return f.state(how), nil
 	}
@@ -235,7 +236,7 @@ func (f *fence) wakeLocked() {
 	kept := f.waiters[:0]
 	for _, w := range f.waiters {
 		if w.value <= f.reached || f.dead.Kind != outcome.Pending {
-			nudge(w.wake)
+			w.notify()
 		} else {
 			kept = append(kept, w)
 		}

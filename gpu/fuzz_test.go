@@ -68,9 +68,8 @@ func FuzzEntries(f *testing.F) {
 
 	fn, err := fake.New(fake.Options{})
 	require.NoError(f, err)
-	dev, err := New(Config{Backend: &boundedBackend{newHandBackend()}, DMA: fn.Grants().DMA})
+	dev, err := New(Config{Backend: &boundedBackend{newHandBackend()}, DMA: fn.Grants().DMA, newRing: newTestRing})
 	require.NoError(f, err)
-	dev.newRing = newTestRing
 	f.Cleanup(func() {
 		require.NoError(f, dev.Close(context.Background()))
 		require.NoError(f, fn.Close())

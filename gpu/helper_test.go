@@ -18,7 +18,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	exactAlarms = false // for those on virtual time
 	leakcheck.Main(m)
 }
 
@@ -81,9 +80,8 @@ func newRig(t testing.TB, options ...rigOption) *rig {
 
 // newMemRig is newRig with rings in memory, which works on virtual time.
 func newMemRig(t testing.TB, options ...rigOption) *rig {
-	r := newRig(t, options...)
+	r := newRig(t, append(options, func(c *Config, _ *fake.Options) { c.newRing = newTestRing })...)
 	r.mem = true
-	r.dev.newRing = newTestRing
 	return r
 }
 
@@ -225,7 +223,7 @@ func (c *client) take(n int) []ring.Completion {
 		c.mem.mu.Unlock()
 		if got > 0 {
 			patience.Reset(10 * time.Second)
-			nudge(c.mem.work) // room for more
+			c.mem.bell() // room for more
 			continue
 		}
 		select {

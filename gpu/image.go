@@ -11,7 +11,7 @@ import (
 
 // ImageVersion is that of Image. A successor takes no other: it grows with every change
 // of what a field means.
-const ImageVersion = 5
+const ImageVersion = 6
 
 // Image is all that a device has for its tenants, as a successor in another process takes
 // it over: everything but what lies in shared memory, and the descriptors, which travel
@@ -98,25 +98,6 @@ type SessionImage struct {
 	Loaded  []ProgramImage // before those opened from them
 	Lists   []ListImage
 	Queues  []QueueImage
-	Spoiled SpoilsImage
-}
-
-// SpoilsImage is what a session has spoiled, for what its queues still have (spoil.go).
-type SpoilsImage struct {
-	Buffers []TellImage `json:",omitempty"`
-	Marks   []MarkImage `json:",omitempty"` // of a queue in order
-}
-
-// TellImage is the last tell that a buffer is spoiled.
-type TellImage struct {
-	Buffer Handle
-	Tell   uint64
-}
-
-// MarkImage is up to where a queue was published at a tell.
-type MarkImage struct {
-	Queue      Handle
-	Tell, Tail uint64
 }
 
 // ChunkImage is one piece of DMA memory from which buffers are cut.
@@ -196,6 +177,7 @@ type QueueImage struct {
 	Skipping bool
 	Deaf     bool
 	Discard  int
+	Doomed   uint64     // work before this position of the ring depends on failed work
 	Wait     *WaitImage `json:",omitempty"`
 	Left     []TakenImage
 }

@@ -48,11 +48,13 @@ func (d *Device) Import(ctx context.Context, img *Image, fds []int, adopt Adopt)
 	if err := im.check(); err != nil {
 		return err
 	}
-	f := &freeze{arrived: make(chan struct{}, 1), thawed: make(chan struct{}), parked: map[*queue]struct{}{}}
-	f.mu.Lock()
-	f.held = true
-	f.mu.Unlock()
-	if !d.freezing.CompareAndSwap(nil, f) {
+	free := false
+	d.reactor.mail.call(func() {
+		if free = d.reactor.freeze == nil; free {
+			d.reactor.freeze = &freeze{held: true}
+		}
+	})
+	if !free {
 		return gpuerr.New(gpuerr.Busy, "the device is stopped already")
 	}
 	if err := im.all(); err != nil {
@@ -61,7 +63,6 @@ func (d *Device) Import(ctx context.Context, img *Image, fds []int, adopt Adopt)
 	if len(im.fds) > 0 {
 		return malformed("there are %d descriptors more than the queues have", len(im.fds))
 	}
-	f.start = im.queues
 	return d.Check()
 }
 
@@ -72,8 +73,15 @@ func malformed(format string, args ...any) error {
 // drop lets go of what was made without a word to any client.
 func (im *importer) drop() {
 	for _, q := range im.queues {
-		if r, ok := q.ring.(*ring.Server); ok {
-			r.Drop()
+		r := im.dev.reactor
+		r.mail.call(func() {
+			q.over = true
+			if q.joined {
+				r.leave(q)
+			}
+		})
+		if server, ok := q.ring.(*ring.Server); ok {
+			server.Drop()
 		}
 		close(q.done)
 	}
@@ -107,9 +115,9 @@ func (im *importer) all() error {
 	d.lastSession = img.LastSession
 	d.opened = time.Now().Add(-max(img.Uptime, 0))
 	d.mu.Unlock()
-	d.engine.resets.Store(img.Resets)
-	d.engine.strays.Store(img.Strays)
-	d.engine.faults.Store(img.Faults)
+	d.reactor.resets.Store(img.Resets)
+	d.reactor.strays.Store(img.Strays)
+	d.reactor.faults.Store(img.Faults)
 	if err := spendAll(d.ledger.Root(), img.Spent); err != nil {
 		return err
 	}

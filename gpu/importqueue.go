@@ -7,8 +7,7 @@ import (
 	"capgpu/ring"
 )
 
-// Of what a driver has told (import.go): queues last, which use all the rest, and what is
-// spoiled for them.
+// The queues of another driver's state (import.go): last, for they use all the rest.
 
 func (im *importer) rings(s *Session, si *SessionImage) error {
 	for i := range si.Queues {
@@ -32,9 +31,11 @@ func (im *importer) queue(s *Session, qi *QueueImage) (err error) {
 	}
 	entries := qi.Ring.Entries
 	q := newQueue(s, entries, qi.Ring.ArgBytes)
-	q.h, q.ring, q.group, q.skipping, q.deaf, q.discard = qi.Handle, r, qi.Group, qi.Skipping, qi.Deaf, qi.Discard
+	q.h, q.ring = qi.Handle, r
+	q.outlet.group, q.poll.deaf = qi.Group, qi.Deaf
+	q.intake.skipping, q.intake.discard, q.intake.doomed = qi.Skipping, qi.Discard, qi.Doomed
 	im.queues = append(im.queues, q)
-	if !qi.Group.Valid() || qi.Group.Kind == outcome.Pending || qi.Discard < 0 || qi.Ring.Taken-qi.Ring.Completed != qi.uncompleted() {
+	if !qi.Group.Valid() || qi.Group.Kind == outcome.Pending || qi.Discard < 0 || qi.Doomed > qi.Ring.Taken+uint64(entries) || qi.Ring.Taken-qi.Ring.Completed != qi.uncompleted() {
 		return malformed("queue %#x does not agree with itself", uint64(qi.Handle))
 	}
 	if q.charges[0], err = s.charged(ledger.QueueSlots, uint64(max(entries, minQueueCharge))); err != nil {
@@ -52,13 +53,17 @@ func (im *importer) queue(s *Session, qi *QueueImage) (err error) {
 		left[i] = ring.Taken{Args: t.Args, Code: t.Code}
 		left[i].SetWords(&t.Words)
 	}
-	if q.batch, err = ring.RestoreBatch(q.batchArgs(), left); err != nil {
+	if q.intake.batch, err = ring.RestoreBatch(q.mostArgs, left); err != nil {
 		return err
 	}
-	s.spoils.join(q)
-	if q.node, err = s.node.NewChild("queue", revoke.Ops{Urgent: true, Quiesce: func() { <-q.done }, Release: q.release}); err != nil {
+	if q.node, err = s.node.NewChild("queue", revoke.Ops{Urgent: true, Quiesce: q.quiesce, Release: q.release}); err != nil {
 		return err
 	}
+	reactor := s.dev.reactor
+	if reactor.mail.call(func() { err = reactor.join(q) }); err != nil {
+		return err
+	}
+	q.joined = true
 	if qi.Wait != nil {
 		if err := q.restoreWait(qi.Wait); err != nil {
 			return err
@@ -86,17 +91,11 @@ func (q *queue) restoreWait(w *WaitImage) error {
 	if err := q.lease.Take(1); err != nil {
 		return err
 	}
-	j := q.nextJob(&ring.Taken{Entry: ring.Entry{Op: ring.OpWait, UserData: w.UserData}})
-	j.charged, j.fence, j.value, j.orderOnly = true, f, w.Value, w.OrderOnly
-	q.waiter.value = w.Value
-	if how, over := f.wait(&q.waiter); over {
-		q.waited(j, how)
-	} else {
-		q.waiting = j
-	}
+	reactor := q.session.dev.reactor
+	reactor.mail.call(func() {
+		j := q.nextJob(&ring.Taken{Entry: ring.Entry{Op: ring.OpWait, UserData: w.UserData}})
+		j.charged, j.fence, j.value, j.orderOnly = true, f, w.Value, w.OrderOnly
+		q.waitFor(j)
+	})
 	return nil
-}
-
-func (im *importer) spoils(s *Session, si *SessionImage) error {
-	return s.spoils.restore(s.handles, si.Spoiled)
 }

@@ -41,7 +41,7 @@ func (im *importer) tenant(ti *TenantImage) error {
 	if err != nil {
 		return err
 	}
-	im.dev.engine.setWeight(t.flow, ti.Weight)
+	im.dev.reactor.setWeight(t.flow, ti.Weight)
 	t.longest.Store(int64(max(ti.MaxDeadline, 0)))
 	t.strikes.restore(ti.Strikes)
 	if ti.BannedUntil != nil {
@@ -95,7 +95,7 @@ func (im *importer) session(si *SessionImage) error {
 	if s.handles, err = restoreTable(si.FirstGeneration, si.Generations, si.FreeSlots); err != nil {
 		return err
 	}
-	for _, step := range []func(*Session, *SessionImage) error{im.memory, im.fences, im.programs, im.lists, im.rings, im.spoils} {
+	for _, step := range []func(*Session, *SessionImage) error{im.memory, im.fences, im.programs, im.lists, im.rings} {
 		if err := step(s, si); err != nil {
 			return err
 		}

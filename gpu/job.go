@@ -2,7 +2,6 @@ package gpu
 
 import (
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"capgpu/gpu/backend"
@@ -15,83 +14,86 @@ import (
 // job is one entry taken from a ring, until its completion is in the ring. Jobs
 // belong to their queue, which makes each once and uses it again.
 //
-//	free ──take──► held ──(device work)──► ready ──► sent ──Complete──► ended ──retire──► free
-//	                 └──(the core's own work, or refused)──────────────► ended
+//	free ──take──► held ──(device work)──► ready ──► sent ──Completed──► ended ──retire──► free
+//	                 └──(the core's own work, or refused)──────────────────► ended
 //
-// The queue's goroutine owns a job that is free, held or ended, the engine (under
-// engine.mu) one that is ready or sent. ended is published by state, last of all.
+// All of it is the reactor's.
 type job struct {
-	queue    *queue
-	state    atomic.Uint32
-	work     backend.Job
-	op       ring.Op
-	userData uint64 // of its entry
-	fence    *fence // signal, wait
-	value    uint64
-	// orderOnly: of a wait, it goes on however the point ended
-	orderOnly bool
-	atLeast   outcome.Outcome // of a signal: what its point ends with if its work was ok
-	// how and deviceTime are valid once ended; code and available with a refusal.
-	how        outcome.Outcome
-	deviceTime time.Duration
-	code       gpuerr.Code
-	available  uint64
-	charged    bool   // in flight
-	launched   uint32 // launches of a replay that were begun
+	queue *queue
+	next  *job // in the list that it is in
+	state jobState
+	op    ring.Op
+	pos   uint64 // of the entry in its ring, and its
+	user  uint64 // user data
+	work  backend.Job
 
-	pos     uint64 // of the entry in its ring
-	spoiled *spoil // it did not end ok, and its completion is not published
-	list    *list  // of a replay, pinned: what is in it is not
-	program *program
-	buffers []*buffer     // pinned
-	frame   *frame        // what the patches of a replay were applied to; nil: there are none
-	inline  []byte        // backing of work.Inline
+	uses   // device work
+	target // a signal, a wait
+	ended  // valid once the state is ended
+
+	charged bool          // in flight
 	budget  time.Duration // all the time it has
 	stall   time.Duration // the time it has to get on; at most budget, and less only where progress is seen
-	unended bool          // the device was lost with it and may still read work: it is not used again
-
-	// The engine's.
-	next      *job // in the queue's ready list
-	older     *job // sent before this one, and the next after
-	newer     *job
-	estimate  int64           // charged to the flow when it was sent
-	sent      time.Time       // where OKs are settled
-	submitted bool            // Submit has returned: Cancel will find it
-	stopAs    outcome.Outcome // the outcome if it does not end by itself; pending: nobody stopped it
-	stoppedAt time.Time
-	guilty    bool          // missing the deadline was a strike
-	ran       time.Duration // until it was stopped for a missed deadline
-	said      bool          // the device reported its end, which is not settled yet (settle.go):
-	saidHow   outcome.Outcome
-	saidTime  time.Duration
-	faulted   bool // it ends failed (iommuFault), whatever the device says
-	broken    bool // what it needs (work.Needs) did not end ok
+	short   short         // what the backend says of it
+	flight  flight        // while the device has it
 }
 
-// States of a job.
+// uses is what the device could touch for a job, each part pinned.
+type uses struct {
+	program *program
+	buffers []*buffer
+	list    *list  // of a replay: what is in it is not pinned
+	frame   *frame // what the patches of a replay were applied to; nil: there are none
+	inline  []byte // backing of work.Inline
+	lent    bool   // the device was lost with it and may still read work: it is not used again
+}
+
+// target is the point of a fence that a signal reaches, or a wait waits for.
+type target struct {
+	fence     *fence
+	value     uint64
+	orderOnly bool            // of a wait: it goes on however the point ended
+	atLeast   outcome.Outcome // of a signal: what its point ends with if its work was ok
+}
+
+// ended is how a job ended.
+type ended struct {
+	how        outcome.Outcome
+	deviceTime time.Duration
+	code       gpuerr.Code // of a refusal, with available
+	available  uint64
+	launched   uint32 // launches of a replay that were begun
+	discarded  bool   // its client had what it published before a moment end
+	failed     bool   // it counts among the session's failures (failure.go)
+}
+
+type jobState uint8
+
 const (
-	jobFree uint32 = iota
+	jobFree jobState = iota
 	jobHeld
 	jobReady
 	jobSent
 	jobEnded
 )
 
-func (j *job) usesBuffer(b *buffer) bool {
-	for _, used := range j.buffers {
-		if used == b {
-			return true
-		}
+func (j *job) session() *Session { return j.queue.session }
+
+// isWork reports whether a job is for the device.
+func (j *job) isWork() bool {
+	switch j.op {
+	case ring.OpLaunch, ring.OpCopy, ring.OpFill, ring.OpReplay:
+		return true
 	}
 	return false
 }
 
+func (j *job) usesBuffer(b *buffer) bool { return slices.Contains(j.buffers, b) }
+
 // withdrawn reports whether the job must not run any more, and how it ends:
-// something that it uses is being closed, its session is poisoned, or what it reads is
-// spoiled. The engine
-// looks when it is about to send the job, under its lock: whoever closes first
-// closes the pins, or poisons, and then takes that lock to cancel, so a job that is
-// not found there is found here.
+// something that it uses is being closed, or its session is poisoned. The reactor
+// looks when it is about to send the job. A caller that closes an object closes its pins
+// first, and then has the reactor cancel: a job that is not found there is found here.
 func (j *job) withdrawn() (how outcome.Outcome, yes bool) {
 	if j.program != nil && j.program.pins.closed() || j.list != nil && j.list.pins.closed() {
 		return revokedOutcome, true
@@ -101,11 +103,8 @@ func (j *job) withdrawn() (how outcome.Outcome, yes bool) {
 			return revokedOutcome, true
 		}
 	}
-	if j.queue.session.poison.Load() != nil {
+	if j.session().poison.Load() != nil {
 		return poisonedOutcome, true
-	}
-	if j.queue.session.spoils.hits(j) {
-		return dependentOutcome, true
 	}
 	return outcome.Outcome{}, false
 }
@@ -133,7 +132,7 @@ func (p pinned) unpin() {
 func (j *job) takePins() pinned {
 	p := pinned{slices.Clone(j.buffers), j.program, j.list, j.frame}
 	clear(j.buffers)
-	j.buffers, j.program, j.list, j.frame, j.unended = j.buffers[:0], nil, nil, nil, true
+	j.buffers, j.program, j.list, j.frame, j.lent = j.buffers[:0], nil, nil, nil, true
 	return p
 }
 
@@ -142,12 +141,10 @@ func (j *job) unpin() {
 	pinned{j.buffers, j.program, j.list, j.frame}.unpin()
 	clear(j.buffers)
 	j.buffers, j.program, j.list, j.frame = j.buffers[:0], nil, nil, nil
-	if j.unended {
+	if j.lent {
 		return
 	}
-	for i := range j.work.Spans {
-		j.work.Spans[i] = backend.Span{}
-	}
+	clear(j.work.Spans)
 	j.work.Program, j.work.List = nil, nil
 }
 
@@ -159,18 +156,45 @@ func (j *job) discharge() {
 	}
 }
 
-// finish ends device work: the engine calls it once per job, without its lock,
-// when the device cannot touch the job's memory any more. The job is the queue's
-// again when it returns.
+// finish ends device work, once, when the device cannot touch the job's memory any more.
 func (j *job) finish(how outcome.Outcome, deviceTime time.Duration) {
-	q := j.queue
 	j.unpin()
 	if deviceTime > 0 {
 		// The work is done: being over the limit shows at the next submission.
-		_ = q.meter.Spend(uint64(deviceTime))
+		_ = j.queue.meter.Spend(uint64(deviceTime))
 	}
 	crashpoint.Here("driver.job.unpinned")
-	j.how, j.deviceTime = how, deviceTime
-	j.state.Swap(jobEnded)
-	q.kick()
+	j.deviceTime = j.flight.had + deviceTime
+	j.end(how)
+}
+
+// end ends a job.
+func (j *job) end(how outcome.Outcome) {
+	j.how, j.state = how, jobEnded
+	if how.Kind != outcome.OK && j.isWork() {
+		j.fail()
+	}
+	j.queue.look()
+}
+
+// refuse ends a job that was not begun: it is charged nothing.
+func (j *job) refuse(code gpuerr.Code) {
+	j.discharge()
+	if !j.session().node.Live() { // what it names may be gone only because of that
+		j.end(revokedOutcome)
+		return
+	}
+	j.code = code
+	how := outcome.Outcome{Kind: outcome.Failed}
+	if code == gpuerr.LaunchLimit {
+		how.Cause = outcome.LaunchLimit
+	}
+	j.end(how)
+}
+
+// refuseFor is refuse with the operands of an error.
+func (j *job) refuseFor(err error) {
+	e := gpuerr.From(err)
+	j.available = e.Available
+	j.refuse(e.Code)
 }

@@ -30,11 +30,11 @@ type list struct {
 	pins    pins // replays
 	charge  ledger.Receipt
 
-	jobs     []backend.Job              // by entry; not changed any more once the list is published
-	parts    []part                     // the same
-	uses     map[*buffer]backend.Access // what its entries do with each; not changed either
-	launched []uint32                   // how many launches are among the first so many entries
-	in       []*listSet                 // whose sets it is in
+	jobs     []backend.Job // by entry; not changed any more once the list is published
+	parts    []part        // the same
+	launched []uint32      // how many launches are among the first so many entries
+	nanos    int64         // that all entries are expected to take; 0: it is submitted (dispatch.go)
+	in       []*listSet    // whose sets it is in
 
 	// recording is the bytes that it was made of, for a successor (export.go).
 	recording []byte
@@ -173,7 +173,6 @@ func (s *Session) RecordList(from Handle, off uint64, entries, argBytes uint32) 
 func (l *list) record(r *recording, entries int) error {
 	l.jobs, l.parts = make([]backend.Job, entries), make([]part, entries)
 	l.launched = make([]uint32, entries+1)
-	l.uses = map[*buffer]backend.Access{}
 	q := &queue{session: l.session}
 	j := &job{queue: q}
 	var t ring.Taken
@@ -212,9 +211,6 @@ func (l *list) resolve(q *queue, j *job, i int, t *ring.Taken) error {
 		Context: w.Context, Check: w.Check,
 	}
 	*p = part{buffers: append([]*buffer(nil), j.buffers...), program: j.program}
-	for k, b := range p.buffers {
-		l.uses[b] |= j.access(k)
-	}
 	p.natural = t.Op == ring.OpLaunch && t.Grid() == (ring.Dim3{}) && t.Block() == (ring.Dim3{})
 	for _, b := range p.buffers {
 		l.join(&b.lists)
@@ -222,6 +218,7 @@ func (l *list) resolve(q *queue, j *job, i int, t *ring.Taken) error {
 	if p.program != nil {
 		l.join(&p.program.lists)
 	}
+	l.nanos = sumNanos(l.nanos, l.session.dev.reactor.prepare(to, nil))
 	return nil
 }
 
@@ -259,7 +256,7 @@ func (s *Session) CloseList(h Handle) error {
 // than once.
 func (l *list) quiesce() {
 	if l.pins.close() {
-		l.session.dev.engine.cancel(l.session, func(j *job) bool { return j.list == l }, revokedOutcome)
+		l.session.cancelAll(func(j *job) bool { return j.list == l })
 	}
 	<-l.pins.drained
 }

@@ -108,10 +108,8 @@ func (s *Session) spendTime(took time.Duration) {
 		return
 	}
 	_ = s.account.Spend(ledger.DeviceTime, uint64(took)) // being over the limit shows at the next one
-	e := s.dev.engine
-	e.mu.Lock()
-	e.top.spend(s.flow, int64(took))
-	e.mu.Unlock()
+	r := s.dev.reactor
+	r.mail.post(func() { r.share.spend(s.flow, int64(took)) })
 }
 
 // loadedBytes is what a loaded program is charged in programBytes: an upper bound,

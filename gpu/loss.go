@@ -5,68 +5,57 @@ import (
 	"capgpu/outcome"
 )
 
-// lose declares the device lost, for good. It does not block: runDevice does
-// what follows.
-func (e *engine) lose(reason string) {
+// lose declares the device lost, for good. Any goroutine may call it; it does not wait. From
+// here on nothing is sent and the loss is known, before anybody is told of work that it
+// ended; the reactor does what follows.
+func (r *reactor) lose(reason string) {
 	err := gpuerr.New(gpuerr.DeviceLost, "%.200s; wait for its successor and open it again", reason)
-	e.mu.Lock()
-	if e.state == engineLost {
-		e.mu.Unlock()
-		return
+	if r.dev.setLost(err) {
+		r.mail.post(func() { r.lost(reason) })
 	}
-	e.state = engineLost
-	e.dev.setLost(err) // whoever sees the state may tell of it, and who is told finds it so
-	e.incidentLocked(nil, reason)
-	e.climbLocked(outcome.Respawn)
-	e.mu.Unlock()
-	nudge(e.wake)
 }
 
-// endAll ends what a lost device leaves behind. Called by runDevice.
-func (e *engine) endAll() {
-	first := !e.endedAll
-	if first {
-		e.endedAll = true
-		e.dev.log.Error("device lost", "cause", e.dev.Err())
-		e.dev.auditEvent("device.lost", nil, "%v", e.dev.Err())
+// lost is the reactor's part of lose.
+func (r *reactor) lost(reason string) {
+	r.state = deviceLost
+	r.incident(nil, reason)
+	r.climb(outcome.Respawn)
+	r.endAll()
+}
+
+// endAll ends what a lost device leaves behind.
+func (r *reactor) endAll() {
+	if r.lossTold {
+		return
 	}
-	sessions := e.dev.sessionList()
-	var ended *job
-	e.mu.Lock()
-	for e.pumping {
-		e.quiet.Wait()
+	r.lossTold = true
+	d := r.dev
+	d.log.Error("device lost", "cause", d.Err())
+	d.auditEvent("device.lost", nil, "%v", d.Err())
+	var endings []ending
+	for j := r.sent.oldest; j != nil; j = r.sent.oldest {
+		r.drop(j, 0)
+		r.lent = append(r.lent, j.takePins())
+		endings = append(endings, ending{j, lostOutcome, 0})
 	}
-	for e.oldest != nil {
-		j := e.oldest
-		e.dropLocked(j, lostOutcome, 0)
-		e.held = append(e.held, j.takePins())
-		j.next, ended = ended, j
-	}
-	for _, s := range sessions {
-		for _, q := range s.flow.readyQueues() {
-			ended = e.unreadyLocked(q, func(*job) bool { return true }, ended)
+	finishEndings(endings)
+	for _, s := range d.sessionList() {
+		each(s.handles, func(f *fence) { f.die(lostOutcome) })
+		for _, q := range s.queues {
+			q.beginDrain(drain{how: lostOutcome, last: true, code: gpuerr.DeviceLost}, true)
 		}
 	}
-	e.mu.Unlock()
-	finishList(ended, lostOutcome)
-	for _, s := range sessions {
-		each(s.handles, func(f *fence) { f.die(lostOutcome) })
-	}
-	if first {
-		e.dev.wg.Go(e.letGo)
-	}
+	lent := r.lent
+	r.closing.Go(func() { d.letGo(lent) })
 }
 
 // letGo unpins what the device was given when it was lost: nobody has said that it
 // stopped, so its memory stays mapped and is nobody else's until the backend is
 // closed. If that never ends it is the process's end that takes the memory back.
-func (e *engine) letGo() {
-	_ = e.dev.closeBackend() // Device.Close has the error, too
-	e.mu.Lock()
-	held := e.held
-	e.held = nil
-	e.mu.Unlock()
-	for _, p := range held {
+func (d *Device) letGo(lent []pinned) {
+	_ = d.closeBackend() // Device.Close has the error, too
+	for _, p := range lent {
 		p.unpin()
 	}
+	d.reactor.mail.post(func() { d.reactor.lent = nil })
 }

@@ -1,7 +1,6 @@
 package gpu
 
 import (
-	"context"
 	"errors"
 	"sync"
 
@@ -20,7 +19,7 @@ type memRing struct {
 	written   []ring.Completion
 	completed int
 	read      int
-	work      chan struct{}
+	doorbell  func()
 	news      chan struct{}
 	code      gpuerr.Code
 	broken    bool
@@ -38,7 +37,7 @@ type memEntry struct {
 func newTestRing(cfg ring.Config) (serverRing, error) { return newMemRing(cfg), nil }
 
 func newMemRing(cfg ring.Config) *memRing {
-	return &memRing{cfg: cfg, work: make(chan struct{}, 1), news: make(chan struct{}, 1)}
+	return &memRing{cfg: cfg, news: make(chan struct{}, 1)}
 }
 
 // add is the client's push and flush.
@@ -49,7 +48,7 @@ func (m *memRing) add(x memEntry) {
 		m.hidden++
 	}
 	m.mu.Unlock()
-	nudge(m.work)
+	m.bell()
 }
 
 // hide has what is pushed from now on published at once, by show.
@@ -63,7 +62,7 @@ func (m *memRing) show() {
 	m.mu.Lock()
 	m.hides, m.hidden = false, 0
 	m.mu.Unlock()
-	nudge(m.work)
+	m.bell()
 }
 
 // tail is how many are published. The ring is locked.
@@ -114,7 +113,11 @@ func (x *memEntry) take(argBytes uint32) ring.Taken {
 	return t
 }
 
-func (m *memRing) Ready() bool { return m.Published() > 0 }
+func (m *memRing) Ready() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.readyLocked()
+}
 
 func (m *memRing) Published() int {
 	m.mu.Lock()
@@ -156,24 +159,36 @@ func (m *memRing) Publish(cs []ring.Completion) {
 	nudge(m.news)
 }
 
-func (m *memRing) WaitWork(ctx context.Context) error {
-	for {
-		m.mu.Lock()
-		if m.bugIn == "WaitWork" {
-			m.mu.Unlock()
-			panic("bug")
-		}
-		ready := m.broken || (m.taken < m.tail() && m.taken-m.read < int(2*m.cfg.Entries))
-		m.mu.Unlock()
-		if ready {
-			return nil
-		}
-		select {
-		case <-m.work:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+// bell wakes the driver.
+func (m *memRing) bell() {
+	m.mu.Lock()
+	ring := m.doorbell
+	m.mu.Unlock()
+	if ring != nil {
+		ring()
 	}
+}
+
+func (m *memRing) OnDoorbell(f func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.doorbell = f
+}
+
+func (m *memRing) Doorbell() int { return -1 }
+func (m *memRing) Drain() error  { return nil }
+func (m *memRing) Disarm() error { return nil }
+
+func (m *memRing) Arm() (ready bool, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.bug("Arm")
+	return m.readyLocked(), nil
+}
+
+// +checklocks:m.mu
+func (m *memRing) readyLocked() bool {
+	return m.broken || (m.taken < m.tail() && m.taken-m.read < int(2*m.cfg.Entries))
 }
 
 func (m *memRing) Close(code gpuerr.Code) {

@@ -90,7 +90,11 @@ func (deadRing) Published() int                              { return 0 }
 func (deadRing) Marks() (taken, published, collected uint64) { return 0, 0, 0 }
 func (deadRing) CompleteMany([]ring.Completion)              {}
 func (deadRing) Publish([]ring.Completion)                   {}
-func (deadRing) WaitWork(ctx context.Context) error          { <-ctx.Done(); return ctx.Err() }
+func (deadRing) Arm() (ready bool, err error)                { return false, nil }
+func (deadRing) Disarm() error                               { return nil }
+func (deadRing) Drain() error                                { return nil }
+func (deadRing) Doorbell() int                               { return -1 }
+func (deadRing) OnDoorbell(func())                           {}
 func (deadRing) Close(gpuerr.Code)                           {}
 
 // newMovableRig is a rig whose device another can go on with.
@@ -146,12 +150,14 @@ func (r *rig) dies(pool *movablePool) {
 	}
 	clear(pool.all)
 	pool.mu.Unlock()
-	for _, s := range r.dev.sessionList() {
-		each(s.handles, func(q *queue) {
-			q.ring.(*ring.Server).Drop()
-			q.ring = deadRing{}
-		})
-	}
+	r.dev.reactor.mail.call(func() {
+		for _, s := range r.dev.sessionList() {
+			for _, q := range s.queues {
+				q.ring.(*ring.Server).Drop()
+				q.ring = deadRing{}
+			}
+		}
+	})
 	r.dev.Thaw()
 	ctx, stop := context.WithTimeout(context.Background(), 10*time.Second)
 	defer stop()

@@ -36,36 +36,28 @@ func obstructedBy(err error, sessions []*Session) error {
 // moving are the sessions of which something moves although the device is to stop. If that
 // is work which is in the device, they are those of the tenant whose work it is: what is
 // behind that is not in the way of itself.
-func (d *Device) moving(f *freeze) (all []*Session) {
-	first := d.engine.atWork()
-	sessions := d.sessionList()
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	parked := f.parked
-	for _, s := range sessions {
+func (r *reactor) moving() (all []*Session) {
+	first := r.atWork()
+	for _, s := range r.dev.sessionList() {
 		if !s.node.Live() || first != nil && s.tenant != first {
 			continue
 		}
-		moves := false
-		each(s.handles, func(q *queue) {
-			_, is := parked[q]
-			moves = moves || !is
-		})
-		if moves {
-			all = append(all, s)
+		for _, q := range s.queues {
+			if !q.mayStop() {
+				all = append(all, s)
+				break
+			}
 		}
 	}
 	return all
 }
 
 // atWork is whose work has been in the device for the longest; nil: there is none.
-func (e *engine) atWork() *tenant {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.oldest == nil {
+func (r *reactor) atWork() *tenant {
+	if r.sent.oldest == nil {
 		return nil
 	}
-	return e.oldest.queue.session.tenant
+	return r.sent.oldest.session().tenant
 }
 
 // weighed adds up what sessions have of something, of which all together may have most.

@@ -39,7 +39,7 @@ func TestWhoIsInTheWayOfAFreeze(t *testing.T) {
 	qb, qm := r.queue(bob, 16, 0), r.queue(mallory, 16, 0)
 	r.queue(idle, 16, 0)
 	qm.fill(m, 0, 64, 1)
-	require.Eventually(t, func() bool { return r.dev.engine.atWork() == mallory.tenant }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return atWork(r) == mallory.tenant }, 5*time.Second, time.Millisecond)
 	qb.fill(b, 0, 64, 2)
 	ctx, stop := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer stop()
@@ -156,4 +156,10 @@ func closeAll(fds []int) {
 	for _, fd := range fds {
 		unix.Close(fd)
 	}
+}
+
+// atWork is whose work the device has had for the longest.
+func atWork(r *rig) (t *tenant) {
+	r.dev.reactor.mail.call(func() { t = r.dev.reactor.atWork() })
+	return t
 }

@@ -242,7 +242,7 @@ func (p *program) quiesce() {
 		other.node.CloseAsync(errSourceClosed)
 	}
 	if p.pins.close() {
-		p.session.dev.engine.cancel(p.session, func(j *job) bool { return j.program == p }, revokedOutcome)
+		p.session.cancelAll(func(j *job) bool { return j.program == p })
 	}
 	<-p.pins.drained
 	p.lists.kill()

@@ -2,10 +2,9 @@ package gpu
 
 import (
 	"context"
-	"reflect"
-	"runtime"
-	"runtime/debug"
+	"math/bits"
 	"sync/atomic"
+	"time"
 
 	"capgpu/gpuerr"
 	"capgpu/internal/revoke"
@@ -14,61 +13,80 @@ import (
 	"capgpu/ring"
 )
 
-// queue is a ring and the in-order work in it.
-//
-// runQueue owns everything but what is marked otherwise: it takes entries,
-// retires them in order, and is the only one to write to the client's ring, so
-// that a client can hold up nobody but itself. With nothing in the device it sleeps on
-// the ring. Else it lends the submission side of the ring to runDoorbell before it
-// sleeps (armed) and takes nothing until that has come back; so both can wait, one for
-// the client and one for the device.
+// queue is a ring and the in-order work in it. The reactor visits it (visit.go): it takes
+// entries, retires them in order, and writes the completions, so that a client can hold up
+// nobody but itself.
 //
 //	live ──close, loss, or a broken ring──► draining (all taken entries end) ──► done
 type queue struct {
-	session  *Session
-	h        Handle
-	node     *revoke.Node
-	ring     serverRing
+	session *Session
+	node    *revoke.Node
+	ring    serverRing
+	h       Handle
+
 	argBytes uint32
-	charges  [4]ledger.Receipt // slots, memory, descriptors, and those until its client has it
+	mostArgs uint32            // of one entry
 	lease    *ledger.Lease     // in flight
 	meter    *ledger.Meter     // device time
+	charges  [4]ledger.Receipt // slots, memory, descriptors, and those until its client has it
+	done     chan struct{}     // closed when nothing of it runs or will, and its ring is closed
+	isDue    atomic.Bool       // it is on its way to the reactor, by the mailbox
 
-	batch      *ring.Batch // what was taken from the ring last
-	begun      int         // entries of it that are dealt with
-	taken      uint64      // position in the ring behind the batch
-	jobs       []*job      // by position, made when first used
-	head, tail uint64      // positions: retired until, begun until
-	discard    int         // entries published before the last cancel and not begun yet
-	waiting    *job        // the wait that holds the queue
-	skipping   bool        // a wait failed: work until the next signal is cancelled
-	inEngine   bool        // in a call of the engine
+	// The reactor's, as all below.
+	poll   polled
+	jobs   []*job // by position, made when first used
+	head   uint64 // positions: retired until,
+	tail   uint64 // and begun until
+	intake intake
+	outlet outlet
+	drain  *drain // nil: it is not draining
+	broken bool   // a bug has shown in it
+	over   bool   // nothing of it is left
+	joined bool   // of a restored queue: the reactor has it
 
-	told      []ring.Completion // not written to the ring yet; made when first used
-	unflushed bool              // completions were written and not published
-	spoilt    []*spoil          // of completions that are not published
-	owes      atomic.Bool       // to tell the session's spoils how far it is
+	ready  jobList // for the device (fair.go)
+	circle circle
+}
 
-	wake     chan struct{} // capacity 1: a job ended or a fence was reached
-	sleeping atomic.Bool   // runQueue wants to be woken
-	cancels  chan chan struct{}
-	done     chan struct{} // closed when runQueue has ended
+// intake is what a queue has taken and not begun, and what stands in the way of that.
+type intake struct {
+	batch    *ring.Batch // nil: it has none
+	begun    int         // entries of the batch that are dealt with
+	taken    uint64      // position in the ring behind the batch
+	discard  int         // entries published before the last cancel and not begun yet
+	waiting  *job        // the wait that holds the queue
+	waiter   waiter
+	skipping bool     // a wait failed: work until the next signal is cancelled
+	failed   int      // jobs that failed and are not retired (failure.go)
+	doomed   uint64   // work before this position of the ring depends on failed work
+	lengths  []uint64 // of the bindings of the launch that is resolved
+}
 
-	// The engine's, guarded by engine.mu.
-	readyHead, readyTail   *job
-	circleNext, circlePrev *queue
+// outlet is what a queue has to tell its client.
+type outlet struct {
+	told     []ring.Completion // not published
+	group    outcome.Outcome   // the worst of the work since the last signal
+	failed   int               // of told: how many are of work that failed,
+	first    uint64            // and the position of the first of them
+	mustLook bool              // it is among those that the reactor retires (look)
+}
 
-	group     outcome.Outcome
-	waiter    waiter
-	marks     []mark // guarded by spoils.mu, as is past: what has ended, as far as was told
-	past      uint64
-	spanBytes []uint64
+// polled is how the reactor learns that the client has published something.
+type polled struct {
+	active bool      // the reactor looks at the ring in each round; else its client wakes it
+	worked time.Time // when there was something last
+	held   bool      // it is not looked at, nor armed: what it has must end first
+	deaf   bool      // the client has closed its end: nothing wakes the reactor any more
+	index  int       // in reactor.active
+	tag    uint32    // the poller's
+}
 
-	armed   bool                 // runDoorbell has the submission side of the ring
-	deaf    bool                 // the client has closed its end: nothing can wake the doorbell
-	arm     chan context.Context // to runDoorbell
-	rang    chan error           // from it
-	slumber atomic.Pointer[slumber]
+// drain is the end of what a queue had at a moment.
+type drain struct {
+	how     outcome.Outcome
+	last    bool              // the queue ends with it,
+	code    gpuerr.Code       // and its client is told this
+	waiters []chan<- struct{} // of CancelQueue
 }
 
 // serverRing is the driver's end of a ring: *ring.Server, or a model of it in tests
@@ -79,14 +97,20 @@ type serverRing interface {
 	Ready() bool
 	Published() int
 	Marks() (taken, published, collected uint64)
-	CompleteMany(cs []ring.Completion)
 	Publish(cs []ring.Completion)
-	WaitWork(ctx context.Context) error
+	Arm() (ready bool, err error)
+	Disarm() error
+	Doorbell() int
+	OnDoorbell(f func())
+	Drain() error
 	Close(code gpuerr.Code)
 }
 
 // ringsOf is how a Device makes rings.
 func ringsOf(c *Config) func(ring.Config) (serverRing, error) {
+	if c.newRing != nil {
+		return c.newRing
+	}
 	make := ring.NewServer
 	if c.Rings != nil {
 		make = c.Rings
@@ -104,15 +128,8 @@ const (
 	defaultQueueEntries  = 256
 	defaultQueueArgBytes = 64 << 10
 	// minQueueCharge is how many queueSlots the smallest queue costs: what it has
-	// besides its entries (goroutines, descriptors, a mapping) is the same for all.
+	// besides its entries (descriptors, a mapping) is the same for all.
 	minQueueCharge = 64
-	// pollsForDevice is how often a queue whose work is in the device looks again before it
-	// sleeps, and pollsOfRing how often one that has none looks at its ring. Each look lets
-	// other goroutines run.
-	pollsForDevice = 100
-	pollsOfRing    = 200
-	// toldAtOnce is how many completions are written to the ring together, at most.
-	toldAtOnce = ring.BatchEntries
 )
 
 // CreateQueue makes a ring and starts to serve it. Zero sizes take defaults.
@@ -146,14 +163,10 @@ func (s *Session) CreateQueue(entries, argBytes uint32) (QueueInfo, error) {
 
 // newQueue is a queue that has nothing yet.
 func newQueue(s *Session, entries, argBytes uint32) *queue {
-	q := &queue{
-		session: s, argBytes: argBytes,
-		wake: make(chan struct{}, 1), cancels: make(chan chan struct{}, 1), done: make(chan struct{}),
-		jobs: make([]*job, entries), group: outcome.Success,
-		arm: make(chan context.Context), rang: make(chan error, 1),
-	}
-	q.waiter.wake = q.wake
-	q.slumber.Store(newSlumber())
+	q := &queue{session: s, argBytes: argBytes, done: make(chan struct{}), jobs: make([]*job, entries)}
+	q.mostArgs = q.batchArgs()
+	q.outlet.group = outcome.Success
+	q.intake.waiter.notify = func() { s.dev.reactor.mail.due(q) }
 	return q
 }
 
@@ -174,7 +187,7 @@ func (s *Session) QueueFDs(h Handle) (ring, sq, cq int, err error) {
 	return ring, sq, cq, err
 }
 
-// open charges the queue, makes its ring and starts it.
+// open charges the queue, makes its ring and has the reactor serve it.
 func (q *queue) open(entries uint32) error {
 	s := q.session
 	ctx, stop := context.WithTimeout(context.Background(), reclaimPatience) // for all of them
@@ -202,41 +215,60 @@ func (q *queue) open(entries uint32) error {
 		q.charges[i].Commit()
 	}
 	q.lease, q.meter = s.account.Lease(ledger.InFlight), s.account.Meter(ledger.DeviceTime)
-	q.batch = ring.NewBatch(q.batchArgs())
-	q.session.spoils.join(q)
-	// The goroutine waits for the handle: nobody can use the queue before.
-	start := make(chan struct{})
-	q.node, err = s.node.NewChild("queue", revoke.Ops{Urgent: true, Quiesce: func() { <-q.done }, Release: q.release})
-	if err != nil {
+	r := s.dev.reactor
+	if r.mail.call(func() { err = r.join(q) }); err != nil {
 		q.ring.Close(gpuerr.CodeOf(err))
+		q.release()
+		return err
+	}
+	if q.node, err = s.node.NewChild("queue", revoke.Ops{Urgent: true, Quiesce: q.quiesce, Release: q.release}); err != nil {
+		q.end(gpuerr.CodeOf(err))
 		q.release()
 		return s.closedError(err)
 	}
-	go func() {
-		<-start
-		q.runQueue()
-	}()
-	err = s.handles.add(q, func(h Handle) { q.h = h })
-	close(start)
-	if err != nil {
+	if err = s.handles.add(q, func(h Handle) { q.h = h }); err != nil {
 		q.node.CloseAsync(err) // not Close: we are inside the session
+		return err
 	}
-	return err
+	return nil
 }
 
 // hostBytes is what a queue takes of the host's memory: the ring
-// (docs/wire.md), and here a batch and completions.
+// (docs/wire.md), and here a batch, its jobs and its completions.
 func (q *queue) hostBytes(entries uint32) uint64 {
 	shared, _ := roundUp(ring.Config{Entries: entries, ArgBytes: q.argBytes}.Bytes())
-	own, _ := roundUp(ring.HostBytes(q.batchArgs()) + toldAtOnce*uint64(reflect.TypeFor[ring.Completion]().Size()))
+	own, _ := roundUp(ring.HostBytes(q.mostArgs) + mostTold*completionBytes)
 	return shared + own
 }
 
-// batchArgs is the most bytes of arguments that one entry may have, and at least what a batch
-// has room for: queues of usual sizes have the same.
+// batchArgs is room for the most bytes of arguments that one entry may have. There are few
+// such sizes, so that queues use the same batches.
 func (q *queue) batchArgs() uint32 {
-	lim := &q.session.dev.engine.limits
-	return max(ring.BatchArgBytes, min(q.argBytes, max(lim.MaxBindings*ring.BindingBytes+lim.MaxInlineBytes, ring.MaxPatches*ring.PatchBytes)))
+	lim := &q.session.dev.reactor.limits
+	most := min(q.argBytes, max(lim.MaxBindings*ring.BindingBytes+lim.MaxInlineBytes, ring.MaxPatches*ring.PatchBytes))
+	return max(ring.BatchArgBytes, uint32(1)<<bits.Len32(max(most, 1)-1))
+}
+
+// quiesce returns when nothing of the queue runs or will.
+func (q *queue) quiesce() {
+	code := gpuerr.DeviceLost
+	if q.session.dev.Err() == nil {
+		code = gpuerr.CodeOf(q.node.Err())
+	}
+	q.end(code)
+}
+
+// end has the reactor drain the queue and waits for that.
+func (q *queue) end(code gpuerr.Code) {
+	r := q.session.dev.reactor
+	r.mail.post(func() {
+		how := revokedOutcome
+		if code == gpuerr.DeviceLost {
+			how = lostOutcome
+		}
+		q.beginDrain(drain{how: how, last: true, code: code}, true)
+	})
+	<-q.done
 }
 
 func (q *queue) release() {
@@ -261,15 +293,12 @@ func (s *Session) CancelQueue(h Handle) error {
 	if err != nil {
 		return err
 	}
-	ended := make(chan struct{})
+	over := make(chan struct{})
+	s.dev.reactor.mail.post(func() {
+		q.beginDrain(drain{how: cancelledOutcome, waiters: []chan<- struct{}{over}}, true)
+	})
 	select {
-	case q.cancels <- ended:
-		q.rouse()
-	case <-q.done:
-		return nil
-	}
-	select {
-	case <-ended:
+	case <-over:
 	case <-q.done:
 	}
 	return nil
@@ -286,154 +315,6 @@ func (s *Session) CloseQueue(h Handle) error {
 	}
 	s.audit("queue.close", "queue=%#x", uint64(h))
 	return nil
-}
-
-// kick wakes runQueue if it sleeps. The caller has published what there is to see;
-// runQueue says that it sleeps, then looks again.
-func (q *queue) kick() {
-	if q.sleeping.Load() {
-		nudge(q.wake)
-	}
-}
-
-// runQueue serves the ring until the queue is closed.
-func (q *queue) runQueue() {
-	defer close(q.done)
-	bell := make(chan struct{})
-	go func() {
-		defer close(bell)
-		q.runDoorbell()
-	}()
-	code := q.serveToTheEnd()
-	q.slumber.Load().end()
-	close(q.arm)
-	<-bell
-	q.session.spoils.leave(q)
-	q.ring.Close(code)
-}
-
-// serveToTheEnd serves and drains. A bug on the way ends this queue and what it
-// has, as failed, and no other. Within the engine it is not caught: nobody could
-// say what the device is doing, and the driver is better replaced.
-func (q *queue) serveToTheEnd() (code gpuerr.Code) {
-	defer func() {
-		if p := recover(); p != nil {
-			if q.inEngine {
-				panic(p)
-			}
-			q.session.dev.log.Error("a queue ends because of a bug", "session", q.session.id, "panic", p, "stack", string(debug.Stack()))
-			q.abandon()
-			code = gpuerr.Internal
-		}
-	}()
-	code, how, whole := q.serve()
-	q.drain(how, whole)
-	return code
-}
-
-// abandon ends every job, whatever state it was left in, and completes none.
-func (q *queue) abandon() {
-	q.session.dev.engine.cancel(q.session, func(j *job) bool { return j.queue == q }, errorOutcome)
-	q.told = nil
-	q.sleeping.Swap(true)
-	for _, j := range q.jobs {
-		if j == nil {
-			continue
-		}
-		for s := j.state.Load(); s == jobReady || s == jobSent; s = j.state.Load() {
-			<-q.wake
-		}
-		if j.state.Load() == jobHeld {
-			j.unpin()
-		}
-		if j.fence != nil {
-			j.fence.forget(&q.waiter)
-			if j.op == ring.OpSignal {
-				j.fence.end(j.value, errorOutcome)
-			}
-			j.fence = nil
-		}
-		j.discharge()
-	}
-	q.waiting = nil
-}
-
-// serve works until there is a reason to end: the code for the client, the
-// outcome of what is left, and whether that includes what was not taken yet.
-func (q *queue) serve() (code gpuerr.Code, how outcome.Outcome, whole bool) {
-	gone, lost := q.node.Done(), q.session.dev.lost
-	idle := 0
-	for {
-		q.passSpoils()
-		switch {
-		case isClosed(lost):
-			return gpuerr.DeviceLost, lostOutcome, true
-		case isClosed(gone):
-			if isClosed(lost) {
-				return gpuerr.DeviceLost, lostOutcome, true
-			}
-			return gpuerr.CodeOf(q.node.Err()), revokedOutcome, true
-		case len(q.cancels) > 0:
-			q.cancelled(<-q.cancels)
-		}
-		if f := q.session.dev.freezing.Load(); f != nil {
-			q.park(f)
-			continue
-		}
-		worked := q.retire()
-		took, err := q.take()
-		q.flush()
-		switch {
-		case err != nil:
-		case worked || took:
-			idle = 0
-		case q.poll(idle):
-			idle++
-		default:
-			err = q.rest(gone, lost)
-		}
-		if err != nil {
-			return gpuerr.Protocol, protocolOutcome, false
-		}
-	}
-}
-
-// poll looks for work for a while before the queue sleeps, and reports whether serve is to
-// look: the client then makes no system call, and no goroutine has to be woken. Others run
-// in between. looks is how often serve has looked in vain.
-func (q *queue) poll(looks int) (again bool) {
-	if q.head != q.tail || !q.mayFetch() {
-		runtime.Gosched()
-		return looks < pollsForDevice
-	}
-	if looks > 0 { // an entry without room for its completion looks like work
-		return false
-	}
-	e := q.session.dev.engine
-	defer e.pollers.Add(-1)
-	if e.pollers.Add(1) > e.maxPollers {
-		return false
-	}
-	for range pollsOfRing {
-		runtime.Gosched()
-		if q.ring.Ready() || q.called() {
-			return true
-		}
-	}
-	return false
-}
-
-// called reports whether somebody wants something of the queue: neither its client, by the
-// ring, nor the device.
-func (q *queue) called() bool {
-	return len(q.cancels) > 0 || q.owes.Load() || q.session.dev.freezing.Load() != nil ||
-		isClosed(q.node.Done()) || isClosed(q.session.dev.lost)
-}
-
-// cancelled does what a call of CancelQueue asks for.
-func (q *queue) cancelled(ended chan struct{}) {
-	q.drain(cancelledOutcome, true)
-	close(ended)
 }
 
 var (

@@ -2,7 +2,6 @@ package gpu
 
 import (
 	"context"
-	"reflect"
 	"sync"
 	"testing"
 
@@ -21,7 +20,7 @@ func limited(class ledger.Class, n uint64) ledger.Limits {
 
 // smallQueueBytes is what a queue of two entries takes.
 var smallQueueBytes = func() uint64 {
-	own, _ := roundUp(ring.HostBytes(64) + toldAtOnce*uint64(reflect.TypeFor[ring.Completion]().Size()))
+	own, _ := roundUp(ring.HostBytes(64) + mostTold*completionBytes)
 	return 4096 + own
 }()
 

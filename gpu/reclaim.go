@@ -197,15 +197,14 @@ func (s *Session) reserve(ctx context.Context, c ledger.Class, n uint64) (charge
 }
 
 // heldOf are what a lost device was given of a session's, see letGo.
-func (e *engine) heldOf(s *Session) []pinned {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	var mine []pinned
-	for _, p := range e.held {
-		if p.session() == s {
-			mine = append(mine, p)
+func (r *reactor) heldOf(s *Session) (mine []pinned) {
+	r.mail.call(func() {
+		for _, p := range r.lent {
+			if p.session() == s {
+				mine = append(mine, p)
+			}
 		}
-	}
+	})
 	return mine
 }
 

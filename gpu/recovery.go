@@ -6,7 +6,7 @@ import (
 	"capgpu/outcome"
 )
 
-// RecoveryStep is where the device stands on the ladder (watchdog.go).
+// RecoveryStep is where the device stands on the ladder (watch.go).
 type RecoveryStep = outcome.RecoveryStep
 
 // RecoveryState is what anybody may know of the ladder: nothing of whose work it is.
@@ -37,8 +37,8 @@ type Incident struct {
 	Session uint64 `json:"session,omitempty"`
 }
 
-// climbing is where the engine stands on the ladder. Guarded by engine.mu.
-type climbing struct {
+// recovery is where the device stands in the escalation. The reactor's.
+type recovery struct {
 	step      RecoveryStep
 	incidents uint64
 	counts    [outcome.NumRecoverySteps]uint64
@@ -49,6 +49,16 @@ type climbing struct {
 	took      [outcome.NumRecoverySteps]time.Duration
 	whose     *tenant // of the last incident; nil: nobody's
 	paces     map[*tenant]*stepPace
+
+	// mustReset is set from a fault until the device was reset: nothing is sent, and
+	// nothing that was is ok.
+	mustReset bool
+	// fruitless is how often work of one session was ended, all of fruitlessOf, since
+	// anything has come of the device (queueMayHelp).
+	fruitless   int
+	fruitlessOf *tenant
+	// looksAt is when the reactor, asleep, looks again at the latest; zero: it need not.
+	looksAt time.Time
 }
 
 // Each step has a record when it is over: who, which, why and for how long. A tenant can
@@ -79,11 +89,9 @@ func (p *stepPace) enter(now time.Time) (more uint64, recorded bool) {
 	return more, true
 }
 
-// incidentLocked begins an incident, unless one is under way.
-//
-// +checklocks:e.mu
-func (e *engine) incidentLocked(j *job, cause string) {
-	c := &e.ladder
+// incident begins an incident, unless one is under way.
+func (r *reactor) incident(j *job, cause string) {
+	c := &r.recovery
 	if c.step != outcome.RecoveryNone {
 		return
 	}
@@ -91,16 +99,14 @@ func (e *engine) incidentLocked(j *job, cause string) {
 	c.whose = nil
 	c.last = Incident{Cause: cause, At: time.Now()}
 	if c.culprit = j; j != nil {
-		c.whose = j.queue.session.tenant
-		c.last.Tenant, c.last.Session = j.queue.session.tenant.name, j.queue.session.id
+		c.whose = j.session().tenant
+		c.last.Tenant, c.last.Session = c.whose.name, j.session().id
 	}
 }
 
-// climbLocked takes a step, or none: the incident is over.
-//
-// +checklocks:e.mu
-func (e *engine) climbLocked(step RecoveryStep) {
-	c := &e.ladder
+// climb takes a step, or none: the incident is over.
+func (r *reactor) climb(step RecoveryStep) {
+	c := &r.recovery
 	if c.step == step {
 		return
 	}
@@ -108,7 +114,7 @@ func (e *engine) climbLocked(step RecoveryStep) {
 	if c.step != outcome.RecoveryNone {
 		took := now.Sub(c.since)
 		c.took[c.step] += took
-		e.recordStepLocked(took, now)
+		r.recordStep(took, now)
 	}
 	c.since = now
 	if c.step = step; step == outcome.RecoveryNone {
@@ -120,12 +126,10 @@ func (e *engine) climbLocked(step RecoveryStep) {
 	nudge(c.changed)
 }
 
-// recordStepLocked records the step that is over. What follows a respawn the manager
+// recordStep records the step that is over. What follows a respawn the manager
 // records: the end of this driver, and the start of the next.
-//
-// +checklocks:e.mu
-func (e *engine) recordStepLocked(took time.Duration, now time.Time) {
-	c := &e.ladder
+func (r *reactor) recordStep(took time.Duration, now time.Time) {
+	c := &r.recovery
 	p := c.paces[c.whose]
 	if p == nil {
 		if c.paces == nil {
@@ -135,30 +139,26 @@ func (e *engine) recordStepLocked(took time.Duration, now time.Time) {
 		c.paces[c.whose] = p
 	}
 	if more, recorded := p.enter(now); recorded {
-		e.dev.auditEvent("recovery", c.whose, "session=%d step=%v cause=%q took=%v more=%d", c.last.Session, c.step, c.last.Cause, took, more)
+		r.dev.auditEvent("recovery", c.whose, "session=%d step=%v cause=%q took=%v more=%d", c.last.Session, c.step, c.last.Cause, took, more)
 	}
 }
 
-// Recovery is where the device stands on the ladder.
-func (d *Device) Recovery() RecoveryState {
-	e := d.engine
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return RecoveryState{Step: e.ladder.step, Last: e.ladder.last.Step, Incidents: e.ladder.incidents}
+// Recovery is where the device stands in the escalation.
+func (d *Device) Recovery() (st RecoveryState) {
+	r := d.reactor
+	r.mail.call(func() {
+		st = RecoveryState{Step: r.recovery.step, Last: r.recovery.last.Step, Incidents: r.recovery.incidents}
+	})
+	return st
 }
 
 // RecoveryChanged has a token when Recovery may have changed since one was taken. It is
 // for one receiver.
-//
-// +checklocksignore: the channel is always the same
-func (d *Device) RecoveryChanged() <-chan struct{} { return d.engine.ladder.changed }
+func (d *Device) RecoveryChanged() <-chan struct{} { return d.reactor.recovery.changed }
 
-// recoveryStatus leaves out whose work it was, unless it is the tenant's that asks, or
+// status leaves out whose work it was, unless it is the tenant's that asks, or
 // the operator does (empty).
-func (e *engine) recoveryStatus(tenant string) RecoveryStatus {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	c := &e.ladder
+func (c *recovery) status(tenant string) RecoveryStatus {
 	st := RecoveryStatus{Step: c.step, Incidents: c.incidents, Steps: map[string]uint64{}, StepNanos: map[string]int64{}}
 	for step, n := range c.counts {
 		if n > 0 {

@@ -60,6 +60,8 @@ type frame struct {
 	list   *list
 	charge ledger.Receipt
 	jobs   []backend.Job
+	nanos  int64           // of list, as patched
+	ready  []backend.Ready // by entry: what Prepare made here last, to be used again
 	// touched are the entries that are not as recorded; isTouched is by entry.
 	touched   []uint16
 	isTouched []bool
@@ -88,8 +90,8 @@ func (l *list) takeFrame() (*frame, error) {
 
 func (l *list) newFrame(charge ledger.Receipt) *frame {
 	f := &frame{
-		list: l, charge: charge,
-		jobs: append([]backend.Job(nil), l.jobs...), isTouched: make([]bool, len(l.jobs)),
+		list: l, charge: charge, nanos: l.nanos,
+		jobs: append([]backend.Job(nil), l.jobs...), ready: make([]backend.Ready, len(l.jobs)), isTouched: make([]bool, len(l.jobs)),
 	}
 	for i := range f.jobs {
 		to := &f.jobs[i]
@@ -143,10 +145,10 @@ func (f *frame) restore() {
 		from, to := &f.list.jobs[i], &f.jobs[i]
 		copy(to.Spans, from.Spans)
 		copy(to.Inline, from.Inline)
-		to.Grid = from.Grid
+		to.Grid, to.Ready = from.Grid, from.Ready
 		f.isTouched[i] = false
 	}
-	f.touched = f.touched[:0]
+	f.touched, f.nanos = f.touched[:0], f.list.nanos
 }
 
 // patch changes one entry. What it changes stays within the same buffer, or within the
@@ -191,7 +193,17 @@ func (f *frame) recheck(i int) gpuerr.Code {
 			return gpuerr.Invalid
 		}
 	case part.natural:
-		return f.regrid(j, part)
+		if code := f.regrid(j, part); code != gpuerr.None {
+			return code
+		}
+	}
+	if j.Ready == nil {
+		return gpuerr.None // it was never fit
+	}
+	if nanos := f.list.session.dev.reactor.prepare(j, f.ready[i]); nanos == 0 {
+		f.nanos = 0
+	} else {
+		f.ready[i] = j.Ready
 	}
 	return gpuerr.None
 }
@@ -204,7 +216,7 @@ func (f *frame) regrid(j *backend.Job, part *part) gpuerr.Code {
 		lengths = append(lengths, uint64(len(j.Spans[i].Host)))
 	}
 	j.Grid, j.Block = part.program.info.NaturalGrid(lengths)
-	whole := job{program: part.program}
+	whole := job{uses: uses{program: part.program}}
 	whole.work.Grid, whole.work.Block = j.Grid, j.Block
-	return whole.checkDims(&f.list.session.dev.engine.limits)
+	return whole.checkDims(&f.list.session.dev.reactor.limits)
 }

@@ -273,7 +273,7 @@ func TestListWithdrawn(t *testing.T) {
 	l := &list{session: s}
 	l.pins.init()
 	require.True(t, l.pins.pin())
-	j := &job{queue: &queue{session: s}, list: l}
+	j := &job{queue: &queue{session: s}, uses: uses{list: l}}
 	_, yes := j.withdrawn()
 	require.False(t, yes)
 	require.True(t, l.pins.close())

@@ -17,16 +17,17 @@ import (
 // Session is what one client has of the device. All methods may be called from
 // any goroutine; once it is closed they answer why, for ever.
 type Session struct {
-	dev     *Device
-	tenant  *tenant
-	account *ledger.Account
-	flow    *flow   // guarded by engine.mu
-	branch  *branch // nil for a session that is not restricted
-	poison  atomic.Pointer[poison]
-	context backend.Context
-	facet   Facet
-	spoils  spoils
-	traps   atomic.Uint64
+	dev      *Device
+	tenant   *tenant
+	account  *ledger.Account
+	flow     *flow   // the reactor's, as are queues and failures
+	branch   *branch // nil for a session that is not restricted
+	poison   atomic.Pointer[poison]
+	context  backend.Context
+	facet    Facet
+	queues   []*queue
+	failures failures
+	traps    atomic.Uint64
 
 	launches atomic.Uint64
 	ended    [outcome.DeviceLost + 1]atomic.Uint64 // entries by outcome
@@ -68,7 +69,7 @@ func (d *Device) OpenSession(a Attach) (*Session, error) {
 	if err := t.banned(); err != nil {
 		return nil, err
 	}
-	d.engine.setWeight(t.flow, a.Weight)
+	d.reactor.setWeight(t.flow, a.Weight)
 	s := &Session{dev: d, tenant: t, attach: a.ID, facet: a.Facet, longest: d.cfg.MaxDeadline}
 	if a.MaxDeadline > 0 {
 		s.longest = a.MaxDeadline // the policy knows its device
@@ -206,7 +207,7 @@ func (s *Session) parentID() uint64 {
 // quiesce comes when all queues have ended, and with them all jobs. What is left of them, if the device was lost meanwhile, is what
 // the device may still have.
 func (s *Session) quiesce() {
-	for _, p := range s.dev.engine.heldOf(s) {
+	for _, p := range s.dev.reactor.heldOf(s) {
 		p.quiesce()
 	}
 }

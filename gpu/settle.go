@@ -2,6 +2,7 @@ package gpu
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"capgpu/gpu/backend"
@@ -11,11 +12,11 @@ import (
 // A device that moves memory by itself may report success of a job whose access the
 // IOMMU refused: what it wrote is not there. The IOMMU reports the refusal before the
 // device can say that it is done, but the record is the kernel's, which writes it some
-// time later, and whoever reads it may be behind. So an OK of such a device is held until
+// time later, and whose reader may be behind. So an OK of such a device is held until
 // Config.Settle has answered: by then Device.Fault was called for every refusal until
 // now. A device error is held, too: a fault may be what it is.
 //
-//	Complete ──► said ──settle──► ok, or failed (deviceError)
+//	complete ──► reported ──settle──► ok, or failed (deviceError)
 //	               └─Fault─► faulted ──reset──► failed (iommuFault)
 //
 // The kernel leaves reports out when it has many. Settle says since when it cannot
@@ -23,40 +24,59 @@ import (
 // device error, which is nobody's strike, unless the backend itself has seen that it
 // was done (backend.Info.Verifies). So does all work while the record cannot be read.
 //
-// One Settle serves all jobs that were said before it began. A job that is said
-// still has its place in the device's FIFO, and no deadline any more.
-
-// runSettle settles until quit is closed.
-func (e *engine) runSettle(quit <-chan struct{}) {
-	var ids []backend.JobID
-	for {
-		select {
-		case <-e.settleWake:
-		case <-quit:
-			return
-		}
-		if ids = e.saidJobs(ids[:0]); len(ids) == 0 {
-			continue
-		}
-		// If there is no answer by then, nobody can say that the work is done, and it
-		// ends as a device error: within the bound of work that missed its deadline.
-		known := e.settle(e.dev.cfg.HangBound)
-		for _, id := range ids {
-			e.settled(id, known)
-		}
-	}
+// One question serves all jobs that were reported before it was asked; another goroutine
+// asks it. A job that is reported still has its place in the device's order, and no deadline
+// any more.
+type settling struct {
+	asking  bool
+	again   bool // more was reported since
+	ids     []backend.JobID
+	unknown atomic.Bool // nobody records faults: Config.Settle is not asked
 }
 
-// saidJobs appends the ids of the jobs that wait to be settled.
-func (e *engine) saidJobs(ids []backend.JobID) []backend.JobID {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for j := e.oldest; j != nil; j = j.newer {
-		if j.said {
-			ids = append(ids, j.work.ID)
+// settle asks for what was reported, unless a question is under way.
+func (r *reactor) settle() {
+	s := &r.settling
+	if s.asking {
+		s.again = true
+		return
+	}
+	s.ids = s.ids[:0]
+	for j := r.sent.oldest; j != nil; j = j.flight.newer {
+		if j.flight.reported.yes {
+			s.ids = append(s.ids, j.work.ID)
 		}
 	}
-	return ids
+	if len(s.ids) == 0 {
+		return
+	}
+	s.asking, s.again = true, false
+	// If there is no answer by then, nobody can say that the work is done, and it
+	// ends as a device error: within the bound of work that missed its deadline.
+	aside(r, func() settlement { return r.ask(r.dev.cfg.HangBound) }, r.settled)
+}
+
+// settled ends jobs that were reported, unless they are a reset's to end.
+func (r *reactor) settled(known settlement) {
+	s := &r.settling
+	s.asking = false
+	for _, id := range s.ids {
+		j := r.sent.find(id)
+		if j == nil || r.recovery.mustReset || r.state != deviceRunning {
+			continue
+		}
+		how := j.flight.reported.how
+		switch {
+		case j.flight.broken:
+			how = dependentOutcome
+		case !known.believes(j):
+			how = errorOutcome
+		}
+		r.finishSent(j, how, j.flight.reported.time, false)
+	}
+	if s.again {
+		r.settle()
+	}
 }
 
 // settlement is what is known of the faults of the device.
@@ -66,42 +86,28 @@ type settlement struct {
 	complete time.Duration // no fault was left out of the record for so long by then
 }
 
-// believes reports whether a success of the job can be told. The engine is locked.
-func (k settlement) believes(j *job) bool { return k.all || k.asked.Sub(j.sent) < k.complete }
+// believes reports whether a success of the job can be told.
+func (k settlement) believes(j *job) bool { return k.all || k.asked.Sub(j.flight.sent) < k.complete }
 
-// settle asks. Where nobody records faults they cannot be known.
-func (e *engine) settle(patience time.Duration) settlement {
-	if !e.settles || e.unsettled.Load() {
+// ask asks. Where nobody records faults they cannot be known. It blocks, and the reactor
+// does not call it.
+func (r *reactor) ask(patience time.Duration) settlement {
+	if !r.traits.settles || r.settling.unknown.Load() {
 		return settlement{all: true}
 	}
 	ctx, stop := context.WithTimeout(context.Background(), patience)
 	defer stop()
-	complete, err := e.dev.cfg.Settle(ctx)
+	complete, err := r.dev.cfg.Settle(ctx)
 	switch {
 	case gpuerr.CodeOf(err) == gpuerr.Unimplemented:
-		e.unsettled.Store(true)
-		e.dev.log.Warn("faults of the device are not on record; its word alone makes an ok", "error", err)
+		r.settling.unknown.Store(true)
+		r.dev.log.Warn("faults of the device are not on record; its word alone makes an ok", "error", err)
 		return settlement{all: true}
 	case err != nil:
-		e.dev.log.Error("nobody can say whether work of the device faulted", "error", err)
+		r.dev.log.Error("nobody can say whether work of the device faulted", "error", err)
 		complete = 0
-	case e.verifies:
+	case r.traits.verifies:
 		return settlement{all: true}
 	}
 	return settlement{asked: time.Now(), complete: complete}
-}
-
-// settled ends a job that was said, unless it is a reset's to end.
-func (e *engine) settled(id backend.JobID, known settlement) {
-	e.mu.Lock()
-	j := e.slots[uint64(id)&uint64(len(e.slots)-1)]
-	if j == nil || j.work.ID != id || e.mustReset || e.state != engineRunning {
-		e.mu.Unlock()
-		return
-	}
-	how := j.saidHow
-	if !known.believes(j) {
-		how = errorOutcome
-	}
-	e.endLocked(j, how, j.saidTime, false)
 }

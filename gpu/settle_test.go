@@ -35,7 +35,7 @@ func TestOKIsSettled(t *testing.T) {
 		hand.finish(hand.nth(t, 0), outcome.Success, time.Microsecond) // it says so twice
 		synctest.Wait()
 		require.Zero(t, q.left())
-		require.EqualValues(t, 1, r.dev.engine.strays.Load())
+		require.EqualValues(t, 1, r.dev.reactor.strays.Load())
 		time.Sleep(3 * DefaultDeadline) // its deadline is met
 		asked <- struct{}{}
 		requireOK(t, q.one())
@@ -127,7 +127,7 @@ func TestUnsettled(t *testing.T) {
 			hand.finish(hand.nth(t, 2+i), outcome.Success, time.Microsecond)
 			requireOK(t, q.one())
 		}
-		require.True(t, r.dev.engine.unsettled.Load())
+		require.True(t, r.dev.reactor.settling.unknown.Load())
 		r.close()
 	})
 }

@@ -12,10 +12,8 @@ import (
 
 // standStill has the machine stand still for so long: runDevice finds that it is so late.
 // The clock of the test goes on by nothing.
-func (e *engine) standStill(d time.Duration) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.looksAt = time.Now().Add(-d)
+func (r *reactor) standStill(d time.Duration) {
+	r.mail.post(func() { r.recovery.looksAt = time.Now().Add(-d) })
 }
 
 // What ran when the machine stood still gets what it had not had of its time.
@@ -30,7 +28,7 @@ func TestStandstillIsNobodysFault(t *testing.T) {
 		q.launchFor(30*time.Millisecond, p, whole(b))
 		id := hand.nth(t, 0)
 		time.Sleep(25 * time.Millisecond)
-		r.dev.engine.standStill(10 * time.Second)
+		r.dev.reactor.standStill(10 * time.Second)
 		// It began 25 ms ago, of which the device saw none: all of it is before it again.
 		time.Sleep(25 * time.Millisecond)
 		hand.finish(id, outcome.Success, 0)
@@ -41,7 +39,7 @@ func TestStandstillIsNobodysFault(t *testing.T) {
 		q.launchFor(30*time.Millisecond, p, whole(b))
 		hand.nth(t, 1)
 		time.Sleep(15 * time.Millisecond)
-		r.dev.engine.standStill(10 * time.Second)
+		r.dev.reactor.standStill(10 * time.Second)
 		require.Equal(t, hangOutcome, q.one().Outcome)
 		require.InDelta(t, 45*time.Millisecond, time.Since(begin), float64(2*watchTick))
 		r.close()
@@ -75,7 +73,7 @@ func TestStandstillsAreBounded(t *testing.T) {
 							return
 						case <-time.After(watchTick):
 						}
-						r.dev.engine.standStill(c.late)
+						r.dev.reactor.standStill(c.late)
 					}
 				}()
 				require.Equal(t, hangOutcome, q.one().Outcome)

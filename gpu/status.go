@@ -70,13 +70,14 @@ type SessionStatus struct {
 
 // Status tells how the device and its tenants stand; an empty tenant means all.
 func (d *Device) Status(tenant string) Status {
+	var recovery RecoveryStatus
+	d.reactor.mail.call(func() { recovery = d.reactor.recovery.status(tenant) }) // and has counted what came before
 	st := Status{
 		Version: cmdline.Revision(),
 		Device:  d.cfg.Info.Name, Backend: d.cfg.Backend.Info().Name, Epoch: d.cfg.Info.Epoch,
-		UptimeNanos: time.Since(d.opened), Resets: d.engine.resets.Load(), Strays: d.engine.strays.Load(), Faults: d.engine.faults.Load(),
-		AuditDropped: d.records.dropped.Load() + d.records.failed.Load(), Tenants: []TenantStatus{},
+		UptimeNanos: time.Since(d.opened), Resets: d.reactor.resets.Load(), Strays: d.reactor.strays.Load(), Faults: d.reactor.faults.Load(),
+		AuditDropped: d.records.dropped.Load() + d.records.failed.Load(), Recovery: recovery, Tenants: []TenantStatus{},
 	}
-	st.Recovery = d.engine.recoveryStatus(tenant)
 	if err := d.Err(); err != nil {
 		st.Lost = gpuerr.From(err).Msg
 	}

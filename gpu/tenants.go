@@ -35,7 +35,7 @@ func (d *Device) SetTenant(name string, p TenantPolicy) error {
 	if err != nil {
 		return err
 	}
-	d.engine.setWeight(t.flow, p.Weight)
+	d.reactor.setWeight(t.flow, p.Weight)
 	if p.MaxDeadline <= 0 {
 		p.MaxDeadline = d.cfg.MaxDeadline
 	}

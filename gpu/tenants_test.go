@@ -30,7 +30,7 @@ func TestEndSessions(t *testing.T) {
 	b := buf(t, bad, 4096)
 	buf(t, weak, 4096)
 	r.queue(bad, 16, 0).push(ring.CopyEntry(0, uint64(b), 0, uint64(b), 64, 64, 0), nil, nil)
-	require.Eventually(t, func() bool { return r.dev.engine.atWork() == bad.tenant }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return atWork(r) == bad.tenant }, 5*time.Second, time.Millisecond)
 
 	require.Zero(t, r.dev.EndSessions("bob", []uint64{0, 7, 8}, errPolicy), "they are another tenant's, and 0 is nobody")
 	require.Equal(t, 1, r.dev.EndSessions("alice", []uint64{3, 7, 9}, errPolicy))

@@ -81,7 +81,7 @@ func TestCancelPatience(t *testing.T) {
 		require.Equal(t, hangOutcome, q.one().Outcome)
 		require.Zero(t, hand.resets)
 		r.dev.cfg.HangBound = 400 * time.Millisecond
-		require.Equal(t, 100*time.Millisecond, r.dev.engine.cancelPatience())
+		require.Equal(t, 100*time.Millisecond, r.dev.reactor.cancelPatience())
 		r.close()
 	})
 }

@@ -23,6 +23,15 @@ import (
 // of a ring within one process.
 func (s *Server) Doorbell() int { return s.work.FD() }
 
+// OnDoorbell has f called each time that the client wakes the driver, or closes its end, of
+// a ring within one process (NewOver), the doorbell of which is no descriptor; nil: no more.
+// Its wake implements OnWake.
+func (s *Server) OnDoorbell(f func()) {
+	if w, ok := s.work.(interface{ OnWake(func()) }); ok {
+		w.OnWake(f)
+	}
+}
+
 // Drain takes what is in the doorbell. It is called whenever that was readable or hung up,
 // before the next Arm: a byte that comes later belongs to a question that is still open. It
 // answers gpuerr.Disconnected when the client has closed its end: the doorbell tells nothing

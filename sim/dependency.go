@@ -1,20 +1,21 @@
 package sim
 
-// If earlier work did not end ok, work that reads its output does not run, unless
-// it was published after the earlier work's completion. Moments decide the order:
-// each publication, and each begin and end at the device, has one. A stopped client
-// publishes its written entries when it continues, so the time of writing an entry
-// means nothing.
+import "capgpu/outcome"
 
-// spoil is the output of an op that did not end ok.
-type spoil struct {
+// Work that fails takes along what its session had published before it was told, and what
+// had not begun: nothing of that is reported ok. Moments decide the order: each
+// publication, and each begin and end at the device, has one. A stopped client publishes
+// its written entries when it continues, so the time of writing an entry means nothing.
+
+// failure is work that did not end ok, and did not depend on an earlier failure.
+type failure struct {
 	op    *op
 	after uint64  // a moment at which its completion was not published
 	seen  witness // of the device
 }
 
-// reading is an op that the device began, and that reads.
-type reading struct {
+// success is work that was reported ok.
+type success struct {
 	op   *op
 	seen witness
 }
@@ -27,30 +28,32 @@ func (w *world) published(q *queue) {
 	}
 }
 
-// depends records the output or the inputs of an op that has ended.
+// depends compares work that has ended with all that its session has done.
 func (w *world) depends(o *op, seen witness, ok bool) {
 	q := o.q
 	// Completions come in order: this one came when all earlier ones had ended.
 	q.after = max(q.after, o.flushed, seen.ended)
-	if !ok && o.dst != nil {
-		x := spoil{o, q.after, seen}
-		o.dst.spoils = append(o.dst.spoils, x)
-		for _, r := range o.dst.readings {
-			w.mayRead(r, x)
+	s := q.s
+	switch {
+	case !o.kind.device() && o.kind != opBad:
+	case ok:
+		r := success{o, seen}
+		s.successes = append(s.successes, r)
+		for _, x := range s.failures {
+			w.mayBeOK(r, x)
 		}
-	}
-
-	if seen.begun > 0 && o.src != nil {
-		r := reading{o, seen}
-		o.src.readings = append(o.src.readings, r)
-		for _, x := range o.src.spoils {
-			w.mayRead(r, x)
+	case o.how.Kind == outcome.Cancelled: // its client asked for it, or it depended itself
+	default:
+		x := failure{o, q.after, seen}
+		s.failures = append(s.failures, x)
+		for _, r := range s.successes {
+			w.mayBeOK(r, x)
 		}
 	}
 }
 
-// mayRead checks one op that read another's output.
-func (w *world) mayRead(r reading, x spoil) {
+// mayBeOK checks work that was reported ok beside work of its session that failed.
+func (w *world) mayBeOK(r success, x failure) {
 	if r.op.flushed == 0 { // the client's ring had ended
 		return
 	}
@@ -63,6 +66,6 @@ func (w *world) mayRead(r reading, x spoil) {
 		return
 	}
 	if before {
-		w.violate("op %d was begun, and reads what op %d was to write, which ended %v and was not reported by then", r.op.id, x.op.id, x.op.how)
+		w.violate("op %d is reported ok, and was published before op %d, which ended %v, was reported", r.op.id, x.op.id, x.op.how)
 	}
 }

@@ -157,7 +157,7 @@ func (c *chip) nextLocked() {
 	r := c.fifo[0]
 	c.fifo = c.fifo[1:]
 	c.busy = r
-	if r.job.Context.Trapped() {
+	if r.job.Context.Over(r.job.Round) {
 		r.timer = time.AfterFunc(time.Microsecond, func() { c.finish(r, outcome.Outcome{Kind: outcome.Cancelled}) })
 		return
 	}
@@ -189,10 +189,12 @@ func (c *chip) ends(r *run) {
 	how := outcome.Success
 	switch r.plan {
 	case planError:
+		r.job.Context.Fail(r.job.Round)
 		how = outcome.Outcome{Kind: outcome.Failed, Cause: outcome.DeviceError}
 
 	case planPanic:
 		how = c.panicking(r)
+		r.job.Context.Fail(r.job.Round)
 	case planTrap:
 		r.job.Context.Trap()
 		how = outcome.Outcome{Kind: outcome.Failed, Cause: outcome.TrapCause, Trap: outcome.Trap{Kind: outcome.OutOfBounds, Binding: 1}}

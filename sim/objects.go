@@ -36,6 +36,9 @@ type session struct {
 	fences  []*fence
 	queues  []*queue
 	program gpu.Handle
+
+	failures  []failure
+	successes []success
 }
 
 func (s *session) live() bool { return !s.closing && !s.drv.gone() }
@@ -58,9 +61,6 @@ type buffer struct {
 	dying bool        // its end was requested
 	dead  atomic.Bool // and has been answered
 	wrote uint64      // the op that wrote it last
-
-	spoils   []spoil
-	readings []reading
 }
 
 func (b *buffer) unmap() {

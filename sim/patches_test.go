@@ -14,22 +14,22 @@ import (
 
 // patches are mistakes in the real code. A simulation must find each of them.
 var patches = []struct{ name, file, was, is string }{
-	{"a completion is believed whatever its id", "gpu/complete.go", "j == nil || j.work.ID != c.ID || j.said", "j == nil || j.said"},
-	{"ok is told before faults are known", "gpu/complete.go", "case (e.settles || e.mustReset) && (", "case e.mustReset && ("},
+	{"a completion is believed whatever its id", "gpu/sent.go", "j != nil && j.work.ID == id", "j != nil"},
+	{"ok is told before faults are known", "gpu/complete.go", "case (r.traits.settles || r.recovery.mustReset) && (", "case r.recovery.mustReset && ("},
 	{"what was reset away is ok", "gpu/reset.go", "x := ending{j: j, how: resetOutcome}", "x := ending{j: j, how: outcome.Success}"},
-	{"a point forgets what it stands for", "gpu/submit.go", "how := outcome.Worse(q.group, j.atLeast)", "how := outcome.Success"},
+	{"a point forgets what it stands for", "gpu/retire.go", "how := outcome.Worse(q.outlet.group, j.atLeast)", "how := outcome.Success"},
 	{"carved memory is not scrubbed", "gpu/memory.go", "if err := x.dma.Scrub(x.off, x.bytes); err != nil {", "if x.dma == nil {"},
 	{"bans last too long", "gpu/ban.go", "until := time.Now().Add(p.Ban)", "until := time.Now().Add(10 * p.Ban)"},
 	{"the client does not wake the driver", "ring/push.go", "if c.asked(waitEntries) {", "if c.asked(waitEntries) && false {"},
 	{"the driver does not wake the client", "ring/complete.go", "if s.publish(cs) {", "if s.publish(cs) && false {"},
-	{"a queue is not woken", "gpu/queue.go", "if q.sleeping.Load() {", "if q.sleeping.Load() && q.armed {"},
+	{"a queue that was held is not looked at again", "gpu/reactor.go", "if q.poll.held && q.mayBegin() {", "if q.poll.held && q.poll.deaf {"},
 	{"a buffer's charge stays", "gpu/buffer.go", "if !b.stuck {\n\t\tb.refund()", "if b.stuck {\n\t\tb.refund()"},
 	{"a function is not stopped", "manager/epoch.go", "if began {", "if began && g == nil {"},
 	{"memory's charge stays with the manager", "manager/dma.go", "d.freeErr = g.dispose(d)", "d.freeErr = nil"},
-	{"what reads spoiled memory runs", "gpu/job.go", "if j.queue.session.spoils.hits(j) {", "if j.queue == nil {"},
-	{"nothing is held back behind what it reads", "gpu/fair.go", "if f.sent == 0 {\n\t\treturn false", "if f.sent >= 0 {\n\t\treturn false"},
-	{"what is told is forgotten at once", "gpu/spoil.go", "all >= since || told[b] >= since || ", "all > 1<<62 || told == nil || "},
-	{"what was not begun spoils nothing", "gpu/submit.go", "} else if j.how.Kind != outcome.OK {\n\t\t\tq.spoilEntry(j, t)\n\t\t}", "}"},
+	{"what depends on a failure runs", "gpu/failure.go", "return q.intake.failed > 0 || q.session.failures.untold > 0 || pos < q.intake.doomed", "return false"},
+	{"what the device had behind a failure is ok", "gpu/complete.go", "case f.broken && how.Cause", "case f.broken && !f.broken && how.Cause"},
+	{"what was published before a failure was told runs", "gpu/failure.go", "other.intake.doomed = max(other.intake.doomed, after[i])", "other.intake.doomed = 0"},
+	{"what waits behind a failure runs", "gpu/failure.go", "finishAll(q.session.dev.reactor.unready(other, anyJob), dependentOutcome)", ""},
 	{"a client that goes back is served", "ring/look.go", "if tail-s.seenTail > uint64(s.Entries) || tail-s.taken > uint64(s.Entries) {\n\t\treturn s.failLocked(errTail)\n\t}", ""},
 }
 

@@ -6,7 +6,8 @@
 // duplicate, unknown or missing are the core's to handle, and a backend's
 // Execution log (where it has one) is only a witness for tests.
 //
-// Data flow: core → Submit → device → Sink.Complete → core.
+// Data flow: core → Submit → device → Sink.Complete → core, or, of short jobs where the
+// device has it, core → Burst → core (burst.go).
 package backend
 
 import (
@@ -37,10 +38,17 @@ type Span struct {
 	IOVA uint64 // as the device sees it
 }
 
-// Context is what the jobs of one session have in common on the device. A trap is
-// sticky in it: once a job of a context has trapped, the device begins no other
-// job of it, and completes each as Cancelled. The zero value is ready for use.
-type Context struct{ trapped atomic.Bool }
+// Context is what the jobs of one session have in common on the device. The zero value is
+// ready for use.
+//
+// A trap is sticky in it: once a job of a context has trapped, the device begins no other
+// job of it. Any other failure is the end of a round: the device begins no job of that round
+// or an earlier one any more, and the core sends what comes after it knows of the failure in
+// the next. A job that is never begun completes as Cancelled.
+type Context struct {
+	trapped atomic.Bool
+	failed  atomic.Uint64 // the last round in which work failed
+}
 
 // Trap ends a context; the device calls it before it completes a job as trapped.
 func (c *Context) Trap() {
@@ -51,6 +59,25 @@ func (c *Context) Trap() {
 
 // Trapped says that a job of the context has trapped. A nil Context never has.
 func (c *Context) Trapped() bool { return c != nil && c.trapped.Load() }
+
+// Fail ends a round; the device calls it before it completes a job that it has begun, and
+// that did not end ok. Rounds begin with 1.
+func (c *Context) Fail(round uint64) {
+	if c == nil {
+		return
+	}
+	for {
+		last := c.failed.Load()
+		if round <= last || c.failed.CompareAndSwap(last, round) {
+			return
+		}
+	}
+}
+
+// Over says that no job of a round may begin any more.
+func (c *Context) Over(round uint64) bool {
+	return c != nil && (c.trapped.Load() || round != 0 && round <= c.failed.Load())
+}
 
 // Job is one unit of device work. The backend may keep it until its completion;
 // the core keeps every Span mapped until then.
@@ -64,23 +91,24 @@ type Job struct {
 	Spans   []Span
 	Inline  []byte // at most Limits.MaxInlineBytes
 	Pattern uint32 // OpFill
-	// Context is whose work it is; nil: nobody else's.
+	// Context is the session's, nil: of nothing else; and Round counts its failures.
 	Context *Context
+	Round   uint64
 	// Check has a launch watched: a data race between lanes, a read of uninitialised
 	// shared memory or a divergent barrier traps as well. A backend that cannot fails
 	// it as a device error.
 	Check bool
-	// Needs is an earlier job that the device still had when this one was submitted, and
-	// whose result this one reads; 0: there is none. Only where Info.Needs.
-	Needs JobID
-	// List is what an OpList runs (list.go).
+	// List is what an OpList runs (list.go). Ready is of its entries only.
 	List []Job
+	// From is how many entries of the list have run already (Runner).
+	From  uint32
+	Ready Ready
 }
 
 // Completion is what the device says about a job.
 type Completion struct {
 	ID         JobID
-	Outcome    outcome.Outcome // OK, Failed (trap, launchLimit, deviceError), Cancelled (after Cancel, a trap in its Context; cause dependency: after Job.Needs), DeviceLost
+	Outcome    outcome.Outcome // OK, Failed (trap, launchLimit, deviceError), Cancelled (after Cancel, a trap in its Context), DeviceLost
 	DeviceTime time.Duration   // measured
 	Begun      uint32          // of an OpList: how many of its entries were begun
 }
@@ -147,10 +175,6 @@ type Info struct {
 	Limits      Limits
 	// Lists says that the device runs OpList.
 	Lists bool
-	// Needs says that the device heeds Job.Needs: it does not begin a job if the one that
-	// it needs ended in any other way than OK, nor before that has ended, and completes it
-	// as Cancelled (dependency). Where it does not, the core holds such a job back.
-	Needs bool
 	// LoadsPrograms says that there is a verifier behind Load. Without it Load is
 	// never called.
 	LoadsPrograms bool

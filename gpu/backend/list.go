@@ -11,6 +11,9 @@ package backend
 // One entry may be part of several jobs that are outstanding, so a backend does not
 // write to it. Cancel stops a list between two entries at the latest, and within one
 // as it does a job. Completion.Begun says how many entries were begun.
+//
+// Where the backend is a Burster, an entry may come with what Prepare said of it
+// (Job.Ready): then the job is as it was when it was prepared.
 
 // MaxListEntries bounds Job.List.
 const MaxListEntries = 1024

@@ -68,6 +68,7 @@ var driverCalls = []call{
 	{"ftruncate", unix.SYS_FTRUNCATE, nil, "their size"},
 	{"fallocate", unix.SYS_FALLOCATE, []condition{{arg: 1, oneOf: []uint32{unix.FALLOC_FL_PUNCH_HOLE | unix.FALLOC_FL_KEEP_SIZE}}}, "revoked memory is punched out"},
 	{"pipe2", unix.SYS_PIPE2, nil, "wake pipes of queues"},
+	{"epoll_create1", unix.SYS_EPOLL_CREATE1, nil, "the reactor sleeps on all doorbells"},
 	{"timerfd_create", unix.SYS_TIMERFD_CREATE, []condition{{arg: 0, oneOf: []uint32{unix.CLOCK_MONOTONIC}}}, "deadlines to a fraction of a millisecond"},
 	{"timerfd_settime", unix.SYS_TIMERFD_SETTIME, nil, "the same"},
 	// A datagram socket could send to an address.

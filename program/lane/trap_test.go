@@ -186,3 +186,29 @@ func TestTooMuch(t *testing.T) {
 	require.ErrorAs(t, err, &r)
 	require.Equal(t, "E-GPU-4012", r.Code)
 }
+
+// A launch that waits where it would be stopped goes on from there as if nothing had been.
+func TestWait(t *testing.T) {
+	p := describe(t, glsl(t, "layout(local_size_x=64) in;\nlayout(std430,binding=0) buffer A{uint a[];};\nvoid main(){ uint i=gl_GlobalInvocationID.x; uint x=i; for(uint k=0;k<500+i%7;k++) x=x*1664525u+k; a[i]=x; }"))
+	k, err := Compile(p, Options{})
+	require.NoError(t, err)
+	w := k.NewWorker()
+	run := func(stop *atomic.Uint32, wait func() bool) (Result, []byte) {
+		out := make([]byte, 4*256)
+		l := &Launch{Grid: program.Dim3{X: 4, Y: 1, Z: 1}, Bindings: [][]byte{out}, Wait: wait}
+		return w.Run(l, 0, 4, stop), out
+	}
+	_, want := run(nil, nil)
+	var stop atomic.Uint32
+	stop.Store(1)
+	waits := 0
+	r, got := run(&stop, func() bool { waits++; return true })
+	require.Equal(t, Result{}, r)
+	require.Equal(t, want, got)
+	require.Greater(t, waits, 1000)
+	left := waits / 2
+	r, _ = run(&stop, func() bool { left--; return left > 0 })
+	require.Equal(t, Result{Stopped: true}, r)
+	_, got = run(nil, nil)
+	require.Equal(t, want, got, "the worker is as good as new")
+}

@@ -15,6 +15,9 @@ type Launch struct {
 	Grid     program.Dim3
 	Bindings [][]byte
 	Inline   []byte
+	// Wait, if not nil, is called when the stop flag is not 0, and may take its time. True
+	// says to go on.
+	Wait func() bool
 }
 
 // Result is the result of a worker's share of a launch.
@@ -308,7 +311,7 @@ func (w *Worker) trap(kind outcome.TrapKind, src *spirv.Inst, binding uint16, of
 
 // checkStop is a step.
 func checkStop(w *Worker) bool {
-	if w.stop != nil && w.stop.Load() != 0 {
+	if w.stop != nil && w.stop.Load() != 0 && (w.launch.Wait == nil || !w.launch.Wait()) {
 		w.result.Stopped = true
 		return false
 	}

@@ -18,6 +18,10 @@ type wake struct {
 	gone     chan struct{} // the sender's end
 	closing  sync.Once
 	leaving  sync.Once
+
+	mu sync.Mutex
+	// +checklocks:mu
+	onWake func()
 }
 
 func newWake(late func(bool) time.Duration, toDriver bool) *wake {
@@ -30,6 +34,23 @@ func (w *wake) arrive() {
 	select {
 	case w.pending <- struct{}{}:
 	default:
+	}
+	w.tell()
+}
+
+// OnWake has f called with each wake, and when the sender is closed.
+func (w *wake) OnWake(f func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.onWake = f
+}
+
+func (w *wake) tell() {
+	w.mu.Lock()
+	f := w.onWake
+	w.mu.Unlock()
+	if f != nil {
+		f()
 	}
 }
 
@@ -122,6 +143,7 @@ func (s sender) DupFD() (int, error) { return -1, errFD }
 // Close implements ring.Sender.
 func (s sender) Close() error {
 	s.w.leaving.Do(func() { close(s.w.gone) })
+	s.w.tell()
 	return nil
 }
 

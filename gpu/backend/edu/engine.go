@@ -38,15 +38,15 @@ func (d *Device) takeNext() *task {
 	}
 }
 
-// next is the job whose turn it is, nil if there is none. A job whose context has
-// trapped is never begun.
+// next is the job whose turn it is, nil if there is none. A job whose round is
+// over is never begun.
 func (d *Device) next() *task {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for d.running == nil && d.state == live && len(d.queue) > 0 {
 		t := d.queue[0]
 		d.queue = d.queue[1:]
-		if t.job.Context.Trapped() {
+		if t.job.Context.Over(t.job.Round) {
 			d.cancelled = append(d.cancelled, t)
 			signal(d.attend)
 		} else {
@@ -105,6 +105,9 @@ func (d *Device) finish(t *task, how outcome.Outcome, deviceTime time.Duration) 
 	}
 	if how.Cause == outcome.TrapCause {
 		t.job.Context.Trap()
+	}
+	if how.Kind != outcome.OK {
+		t.job.Context.Fail(t.job.Round)
 	}
 	d.delivering++
 	d.mu.Unlock()

@@ -6,6 +6,7 @@ import (
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"capgpu/gpu/backend"
 	"capgpu/outcome"
@@ -15,6 +16,10 @@ import (
 
 // parallelBytes is the size from which a copy or fill is worth sharing.
 const parallelBytes = 1 << 20
+
+// yieldEvery is how often a member lets other goroutines of the process have its
+// processor: kernels of many blocks would keep it for as long as the runtime lets them.
+const yieldEvery = 100 * time.Microsecond
 
 // crew runs the blocks of a task on the engine's goroutine, which is member 0, and
 // for large tasks on workers. It belongs to the engine: one task at a time.
@@ -29,6 +34,7 @@ type crew struct {
 // one traps every earlier one has been run or is being run: which trap is the
 // lowest does not depend on who runs what.
 type task struct {
+	dev     *Device
 	slot    *slot
 	job     *backend.Job // of the slot, or an entry of its list
 	kernel  kernel
@@ -132,7 +138,7 @@ func (t *task) end() {
 	t.slot, t.job, t.kernel, t.members, t.body = nil, nil, nil, nil, nil
 	t.dst, t.src, t.words = nil, nil, nil
 	clear(t.bindings[:])
-	t.call, t.work = native.Call{}, lane.Launch{}
+	t.call, t.work = native.Call{}, lane.Launch{Wait: t.work.Wait}
 }
 
 // stopped reports whether the job is to end early.
@@ -157,6 +163,7 @@ func (t *task) run(member int) {
 	if t.items%t.block != 0 {
 		blocks++
 	}
+	yield := time.Now()
 	for !t.stopped() {
 		i := t.next.Add(1) - 1
 		if i >= blocks {
@@ -172,6 +179,10 @@ func (t *task) run(member int) {
 			return
 		}
 		t.done.Add(hi - lo)
+		if now := time.Now(); now.Sub(yield) >= yieldEvery {
+			yield = now
+			runtime.Gosched()
+		}
 	}
 }
 

@@ -15,26 +15,23 @@ func (d *Device) runEngine() {
 			return
 		}
 		d.deliverLate()
-		r, took := d.runJob(s)
-		if !d.finish(s, r, took) {
+		began := time.Now()
+		result := d.executeOrFail(s)
+		if !d.finish(s, result, time.Since(began)) {
 			return
 		}
 	}
 }
 
-// runJob runs a job to its end on the calling goroutine, and measures it. A bug is the end
-// of the device. The crew and the compiled kernels are the caller's meanwhile: it is called
-// by one goroutine at a time.
-func (d *Device) runJob(s *slot) (r result, took time.Duration) {
-	began := time.Now()
+// executeOrFail is execute, where a bug is the end of the device.
+func (d *Device) executeOrFail(s *slot) (r result) {
 	defer func() {
 		if p := recover(); p != nil {
 			sayBug(p)
 			r = result{gone: true}
 		}
-		took = time.Since(began)
 	}()
-	return d.execute(s), 0
+	return d.execute(s)
 }
 
 // takeNext waits for a job. It returns nil when the device is closed.
@@ -50,7 +47,7 @@ func (d *Device) takeNext() *slot {
 		if d.state == live && len(d.queue) > 0 {
 			s := d.queue[0]
 			d.queue = d.queue[:copy(d.queue, d.queue[1:])]
-			if s.spoiled || s.job.Context.Trapped() { // it is never begun
+			if s.job.Context.Over(s.job.Round) { // it is never begun
 				d.cancelled = append(d.cancelled, s)
 				signal(d.attend)
 				d.mu.Unlock()
@@ -92,11 +89,11 @@ func (d *Device) finish(s *slot, r result, deviceTime time.Duration) bool {
 	if r.outcome.Cause == outcome.TrapCause && !r.wasReset {
 		s.job.Context.Trap()
 	}
+	if r.outcome.Kind != outcome.OK && !r.wasReset {
+		s.job.Context.Fail(s.job.Round)
+	}
 	d.log.end(s.entry, r, time.Since(d.started))
 	fault := s.fault.Kind
-	if c.Outcome.Kind != outcome.OK {
-		d.spoilLocked(s.id)
-	}
 	d.running = nil
 	d.releaseLocked(s)
 	if r.wasReset || d.state != live {
@@ -196,9 +193,6 @@ func (d *Device) attendOnce() bool {
 		s := d.cancelled[0]
 		d.cancelled = d.cancelled[:copy(d.cancelled, d.cancelled[1:])]
 		c := backend.Completion{ID: s.id, Outcome: outcome.Outcome{Kind: outcome.Cancelled}}
-		if s.spoiled {
-			c.Outcome.Cause = outcome.Dependency
-		}
 		d.log.close(s.entry, CancelledInQueue, time.Since(d.started))
 		d.releaseLocked(s)
 		d.delivering++

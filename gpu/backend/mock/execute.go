@@ -79,7 +79,7 @@ func trapped(t outcome.Trap) outcome.Outcome {
 
 // spin never ends by itself. It waits instead of burning the host's CPU; its
 // device time runs all the same.
-func (s *slot) spin() {
+func (d *Device) spin(s *slot) {
 	for s.stop.Load() == stopNone {
 		<-s.stopped
 	}

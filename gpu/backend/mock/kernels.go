@@ -33,7 +33,8 @@ type form struct {
 	check  bool
 }
 
-// variant is a program compiled for one form, with the workers that have run it.
+// variant is a program compiled for one form, with the workers that have run it. One
+// that was dropped has no kernel.
 type variant struct {
 	code    *code
 	form    form
@@ -44,7 +45,7 @@ type variant struct {
 }
 
 // kernels are the compiled forms that are kept, the last used first. They are the
-// engine's.
+// engine's while it has a job, and else of whoever holds Device.mu.
 type kernels struct {
 	subgroup int
 	wg       *sync.WaitGroup // of the device
@@ -136,6 +137,14 @@ func (c *code) variant(f form) *variant {
 	return nil
 }
 
+// touch notes that a variant is used.
+func (k *kernels) touch(v *variant) {
+	k.recent.MoveToFront(v.used)
+	if c := v.code; c.variants[len(c.variants)-1] != v {
+		c.variant(v.form)
+	}
+}
+
 // add keeps a compiled form.
 func (k *kernels) add(c *code, f form, kernel *lane.Kernel) *variant {
 	for len(c.variants) >= maxVariants {
@@ -162,6 +171,7 @@ func (k *kernels) drop(v *variant) {
 	c := v.code
 	i := slices.Index(c.variants, v)
 	c.variants = slices.Delete(c.variants, i, i+1)
+	v.kernel, v.workers = nil, nil // a ready job may have it
 	if len(c.variants) == 0 {
 		k.bytes -= c.moduleBytes()
 		c.kept.Store(false)

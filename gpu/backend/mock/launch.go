@@ -23,7 +23,7 @@ const (
 func (d *Device) launch(t *task, job *backend.Job) result {
 	c := job.Program.(*code)
 	if c.spins {
-		t.slot.spin()
+		d.spin(t.slot)
 		return result{outcome: outcome.Outcome{Kind: outcome.Cancelled}}
 	}
 	for i := range job.Spans {

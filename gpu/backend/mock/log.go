@@ -91,6 +91,17 @@ func (l *executionLog) open(id backend.JobID, ordinal uint64, job *backend.Job, 
 }
 
 // at returns a record that has not been forgotten.
+// none says that nothing is remembered.
+func (l *executionLog) none() bool { return len(l.ring) == 0 }
+
+// now is the time since a start, where anything is remembered.
+func (l *executionLog) now(start time.Time) time.Duration {
+	if l.none() {
+		return 0
+	}
+	return time.Since(start)
+}
+
 func (l *executionLog) at(ref logRef) *Execution {
 	if ref == 0 || l.opened-uint64(ref) >= uint64(len(l.ring)) {
 		return nil

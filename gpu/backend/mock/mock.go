@@ -2,10 +2,10 @@
 //
 // It behaves as hardware does: jobs wait in a FIFO of fixed depth, one engine
 // runs them one at a time and in order, device time is measured on the
-// monotonic clock, and completions arrive at the Sink from the device's own
-// goroutines, possibly before Submit has returned. The same job on the same memory has
-// the same result, however many workers the engine uses, unless its program has a data
-// race.
+// monotonic clock (of bursts: package tick), and completions arrive at the Sink from
+// the device's own goroutines, possibly before Submit has returned. The same job on
+// the same memory has the same result, however many workers the engine uses, unless
+// its program has a data race.
 //
 // Programs are SPIR-V: Load has package verify admit a bundle and package lane
 // compile it, and the built-in ones are those of package library, which are loaded
@@ -14,10 +14,21 @@
 //
 //	Submit ──► queue ──runEngine──► kernel (runWorker…) ──► Sink.Complete
 //	              └── Cancel ──► runAttendant ──────────────► Sink.Complete
+//	Burst, BurstList ──► kernel ──► End (on the caller's goroutine)
 //
 // A queued job that is cancelled is completed at once, out of order: nobody has
 // to wait for the job before it, which may be another tenant's. A running job is
 // stopped at its next block of work.
+//
+// Short jobs may be run in bursts (ready.go, burst.go), while the engine has nothing
+// to do: results, outcomes, the log and the faults of a script are the same. Fit for
+// them are copies and fills of at most 64 KiB, and launches that take at most 20 µs
+// whatever the data are: of fast bodies those that say how long they take
+// (native.Body.Nanos), and on the lane engine programs without loops
+// (lane.Kernel.Steady). A device whose log has digests runs none.
+//
+// The device can be had to stand still while a job runs (pause.go): at its next block of
+// work, or where the lane engine looks whether to stop. Then it runs bursts, too.
 //
 // Memory is the client's too. It may change or vanish at any time: every access
 // is bounded by the length of its span, and a page that can no longer be read
@@ -28,9 +39,9 @@
 // particular StrayDMA asks the device's own IOMMU, which knows only the spans of
 // the job.
 //
-// Locks: Device.mu, held for bookkeeping; never while the engine runs a kernel, nor
-// while a Sink is called. Reset and Close wait for calls of the Sink to return, so a Sink
-// must not call them, nor hold what it needs in Complete while it does.
+// Locks: Device.mu, held for bookkeeping and through a burst; never while the engine
+// runs a kernel, nor while a Sink is called. Reset and Close wait for calls of the Sink to return, so a
+// Sink must not call them, nor hold what it needs in Complete while it does.
 //
 // After Close no goroutine is left and no span is touched. The log stays.
 package mock
@@ -38,6 +49,7 @@ package mock
 import (
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"capgpu/gpu/backend"
@@ -84,6 +96,8 @@ type Options struct {
 type Device struct {
 	info     backend.Info
 	subgroup int
+	mostRun  time.Duration // mostRun, but in tests
+	never    atomic.Uint32 // the stop flag of jobs that nothing stops
 	laneOnly bool
 	kernels  kernels
 	sink     backend.Sink
@@ -113,8 +127,6 @@ type Device struct {
 	cancelled []*slot // taken from the queue; the attendant completes them
 	// +checklocks:mu
 	running *slot
-	// +checklocks:mu
-	failed failedJobs
 	// +checklocks:mu
 	delivering int // calls of the sink in progress
 	// +checklocks:mu
@@ -162,7 +174,7 @@ func New(o Options) (*Device, error) {
 		return nil, gpuerr.New(gpuerr.Invalid, "Subgroup is %d; it is 8, 16, 32 or 64", o.Subgroup)
 	}
 	d := &Device{
-		info:      backend.Info{Name: "mock", MemoryBytes: o.MemoryBytes, Limits: limits, Lists: true, LoadsPrograms: true, Needs: true},
+		info:      backend.Info{Name: "mock", MemoryBytes: o.MemoryBytes, Limits: limits, Lists: true, LoadsPrograms: true},
 		subgroup:  o.Subgroup,
 		laneOnly:  o.LaneOnly,
 		kernels:   kernels{subgroup: o.Subgroup},
@@ -178,7 +190,9 @@ func New(o Options) (*Device, error) {
 	}
 	d.info.Limits.SubgroupSize = uint32(o.Subgroup)
 	d.kernels.wg = &d.wg
+	d.mostRun = mostRun
 	d.crew.init(o.Workers)
+	d.crew.task.dev = d
 	for i := range d.slots {
 		s := &d.slots[i]
 		s.stopped = make(chan struct{}, 1)

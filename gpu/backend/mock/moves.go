@@ -27,7 +27,7 @@ func (t *task) prepareMove(dst, src []byte) {
 
 func moveBlock(t *task, _ int, lo, hi uint64) bool {
 	dst, src := t.dst[lo:hi], t.src[lo:hi]
-	if len(t.dst) > smallBytes && !t.serial && aligned(dst) {
+	if len(t.dst) > shortBytes && !t.serial && aligned(dst) {
 		for piece, rest := around(wordsOf(dst)); len(rest) > 0; piece, rest = around(rest) {
 			n := copy(dst[:4*len(piece)], src)
 			dst, src = dst[n:], src[n:]
@@ -63,7 +63,7 @@ func fillTrap(span backend.Span) outcome.Trap {
 
 func fillBlock(t *task, _ int, lo, hi uint64) bool {
 	words := t.words[lo:hi]
-	if 4*len(t.words) > smallBytes {
+	if 4*len(t.words) > shortBytes {
 		for piece, rest := around(words); len(rest) > 0; piece, rest = around(rest) {
 			fillWords(piece, t.pattern)
 			words = rest

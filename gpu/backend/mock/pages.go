@@ -7,14 +7,11 @@ import "sync/atomic"
 // is written to it maps nothing.
 const aroundBytes = 64 << 10
 
-// smallBytes is the most that is written as it is, and not in pieces (around).
-const smallBytes = 64 << 10
-
 // around splits what is about to be written where the kernel does, from its beginning on: it
 // returns the first piece, of which a word was read, and the rest. Memory that was just made
 // has all its pages and none is mapped: without this each would be a fault of its own, which
-// takes several times as long as it takes to write a page. Work of at most smallBytes is not
-// split: it has few faults, and memory that is gone is found where it is.
+// takes several times as long as it takes to write a page. What is small enough for a burst is
+// not split: then nothing is different there, down to where memory is gone.
 func around(words []uint32) (piece, rest []uint32) {
 	if len(words) == 0 {
 		return nil, nil

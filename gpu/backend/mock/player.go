@@ -52,6 +52,16 @@ func (p *player) pick(job *backend.Job) Fault {
 	return Fault{}
 }
 
+// fits says that a fault may fit the next job: then pick has to say.
+func (p *player) fits(job *backend.Job) bool {
+	for i := range p.faults {
+		if p.left[i] > 0 && p.faults[i].Fits(job, p.jobs+1) {
+			return true
+		}
+	}
+	return false
+}
+
 // wrongJobID is no job's: the core counts up from 1.
 const wrongJobID backend.JobID = 1<<63 | 0xbad
 

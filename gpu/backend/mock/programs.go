@@ -20,6 +20,9 @@ type code struct {
 	body    *native.Body // the fast way, if there is one
 	spins   bool         // it is spin, which waits instead of burning the host's CPU
 
+	steady bool // on the lane engine, where cost is about what it takes
+	cost   lane.Cost
+
 	dev  *Device     // of one that was loaded
 	kept atomic.Bool // it has variants; the engine says so
 
@@ -124,6 +127,7 @@ func (d *Device) compile(p *verify.Program, stop *atomic.Uint32) (*code, error) 
 
 func (d *Device) codeOf(p *verify.Program, kernel *lane.Kernel) *code {
 	c := &code{program: p}
+	c.cost, c.steady = kernel.Steady()
 	if kernel.CodeBytes() <= maxFirstBytes+maxFirstFactor*4*len(p.Module.Words) {
 		c.first = kernel
 	}

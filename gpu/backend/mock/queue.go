@@ -18,8 +18,6 @@ type slot struct {
 	fault   Fault  // zero: none
 	entry   logRef
 
-	spoiled bool // what it needs did not end ok: it is never begun
-
 	stop    atomic.Uint32 // how the job is to be stopped; only grows while it is in use
 	stopped chan struct{} // capacity 1: look at stop; a token may be of an earlier job
 }
@@ -83,9 +81,6 @@ func (d *Device) Submit(job *backend.Job) error {
 	s.job, s.id, s.ordinal = job, job.ID, d.faults.jobs
 	s.fault = d.faults.pick(job)
 	s.entry = d.log.open(s.id, s.ordinal, job, s.fault.Kind)
-	if s.spoiled = job.Needs != 0 && d.failed.has(job.Needs); s.spoiled {
-		d.failed.add(s.id) // what needs this one may be on its way
-	}
 	d.queue = append(d.queue, s)
 	signal(d.work)
 	return nil
@@ -144,36 +139,8 @@ func (d *Device) Cancel(id backend.JobID) {
 	s := d.queue[i]
 	d.queue = slices.Delete(d.queue, i, i+1)
 	d.cancelled = append(d.cancelled, s)
-	d.spoilLocked(s.id)
 	signal(d.attend)
 }
-
-// spoilLocked has what needs a job that did not end ok not begin, and what needs that.
-//
-// +checklocks:d.mu
-func (d *Device) spoilLocked(id backend.JobID) {
-	d.failed.add(id)
-	for _, s := range d.queue {
-		if s.job.Needs == id && !s.spoiled {
-			s.spoiled = true
-			d.spoilLocked(s.id)
-		}
-	}
-}
-
-// failedJobs are the last jobs that did not end ok: one of them may have been outstanding
-// when the core decided that another needs it, and have ended before that came.
-type failedJobs struct {
-	ids  [4 * maxJobs]backend.JobID
-	next int
-}
-
-func (f *failedJobs) add(id backend.JobID) {
-	f.ids[f.next%len(f.ids)] = id
-	f.next++
-}
-
-func (f *failedJobs) has(id backend.JobID) bool { return slices.Contains(f.ids[:], id) }
 
 // Reset implements backend.Backend. When ctx ends first the error is
 // gpuerr.Busy, nothing is guaranteed yet, and Reset may be called again.
@@ -221,7 +188,7 @@ func (d *Device) abortLocked(ctx context.Context, how uint32) error {
 //
 // +checklocks:d.mu
 func (d *Device) releaseLocked(s *slot) {
-	s.job, s.id, s.fault, s.spoiled = nil, 0, Fault{}, false
+	s.job, s.id, s.fault = nil, 0, Fault{}
 	s.stop.Store(stopNone)
 	d.free = append(d.free, s)
 }

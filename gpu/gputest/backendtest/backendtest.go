@@ -59,6 +59,7 @@ func Run(t *testing.T, open func(t *testing.T) Harness, inapplicable ...string) 
 		{"Queue", queueTests},
 		{"Reset", resetTests},
 		{"Context", contextTests},
+		{"Run", runTests},
 		{"List", listTests},
 	} {
 		t.Run(group.name, func(t *testing.T) {
@@ -93,9 +94,9 @@ func Run(t *testing.T, open func(t *testing.T) Harness, inapplicable ...string) 
 const (
 	needsHold      = "hold"       // work that lasts until it is stopped
 	needsAnyMemory = "any memory" // a device that takes memory of the suite's own
+	needsRuns      = "runs"       // a backend.Runner
 	needsLists     = "lists"      // backend.Info.Lists
 	needsContexts  = "contexts"   // a backend.ContextResetter
-	needsNeeds     = "needs"      // backend.Info.Needs
 	slow           = "slow"       // not needed: long tests are left out with -test.short
 )
 
@@ -110,8 +111,8 @@ func properties(t *testing.T, open func(t *testing.T) Harness) map[string]bool {
 		}
 		has[needsHold] = h.HoldBytes > 0 || has["spin"]
 		has[needsAnyMemory] = h.Alloc == nil
+		_, has[needsRuns] = h.Backend.(backend.Runner)
 		_, has[needsContexts] = h.Backend.(backend.ContextResetter)
-		has[needsNeeds] = h.Backend.Info().Needs
 		has[needsLists] = h.Backend.Info().Lists
 		has[slow] = h.MaxRounds > 0
 	})

@@ -13,7 +13,6 @@ import (
 var contextTests = []test{
 	{name: "OthersKeepTheirPlaces", run: testContextReset, needs: []string{needsHold, needsContexts}},
 	{name: "SubmitAgain", run: testContextAgain, needs: []string{needsContexts}},
-	{name: "NeedsHoldsBack", run: testNeeds, needs: []string{needsHold, needsNeeds}},
 }
 
 func (d *device) resetContext(c *backend.Context) {
@@ -56,29 +55,4 @@ func testContextAgain(t *testing.T, d *device) {
 	again.Context = &c
 	require.Equal(t, outcome.Success, d.run(again))
 	sameBytes(t, fillReference(2, 64), s.Host)
-}
-
-// What needs a job that does not end ok is never begun, and what needs that neither.
-func testNeeds(t *testing.T, d *device) {
-	s := d.span(make([]byte, 64))
-	hold := d.hold(t)
-	first, second, third, free := d.fill(s, 1), d.fill(s, 2), d.fill(s, 3), d.fill(s, 4)
-	first.Needs, second.Needs, third.Needs = hold.ID, first.ID, second.ID
-	for _, job := range []*backend.Job{hold, first, second, free} {
-		require.NoError(t, d.Submit(job))
-	}
-	d.Cancel(hold.ID)
-	dependent := outcome.Outcome{Kind: outcome.Cancelled, Cause: outcome.Dependency}
-	require.Equal(t, dependent, d.sink.wait(t, first.ID).Outcome)
-	require.Equal(t, dependent, d.sink.wait(t, second.ID).Outcome)
-	require.Equal(t, outcome.Success, d.sink.wait(t, free.ID).Outcome)
-	require.Equal(t, dependent, d.run(third), "it ended just before")
-	fourth := d.fill(s, 5)
-	fourth.Needs = third.ID
-	require.Equal(t, dependent, d.run(fourth), "what was spoiled when it came spoils in turn")
-	sameBytes(t, fillReference(4, 64), s.Host)
-	next := d.fill(s, 6)
-	next.Needs = free.ID
-	require.Equal(t, outcome.Success, d.run(next))
-	d.sink.onceEach(t)
 }

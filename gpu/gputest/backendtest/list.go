@@ -17,13 +17,19 @@ var listTests = []test{
 	{name: "CancelledWithin", run: testListCancelled, needs: []string{needsLists, needsHold}},
 }
 
-// list is a job of entries.
+// list is a job of entries, which are told what Prepare says of them.
 func (d *device) list(context *backend.Context, entries ...*backend.Job) *backend.Job {
 	job := &backend.Job{ID: d.id(), Op: backend.OpList, Context: context, List: make([]backend.Job, len(entries))}
+	b, ok := d.Backend.(backend.Runner)
 	for i, e := range entries {
 		to := &job.List[i]
 		*to = *e
 		to.ID, to.Context = 0, context
+		if ok {
+			if r, _, fit := b.Prepare(to, nil); fit {
+				to.Ready = r
+			}
+		}
 	}
 	return job
 }

@@ -25,6 +25,7 @@ var queueTests = []test{
 	{name: "CancelUnknown", run: testCancelUnknown},
 	{name: "SubmitFromCompletion", run: testReentrant, unstarted: true},
 	{name: "ConcurrentSubmitAndCancel", run: testConcurrent},
+	{name: "FailureEndsItsRound", run: testRounds, needs: []string{needsHold}},
 }
 
 var cancelled = outcome.Outcome{Kind: outcome.Cancelled}
@@ -217,4 +218,35 @@ func testConcurrent(t *testing.T, d *device) {
 	slices.Sort(done)
 	require.Equal(t, all, done)
 	d.sink.onceEach(t)
+}
+
+// Of a context in which work did not end ok nothing more of that round is begun, and what
+// belongs to the next round is.
+func testRounds(t *testing.T, d *device) {
+	s, other := d.span(make([]byte, 64)), d.span(make([]byte, 64))
+	var guilty, innocent backend.Context
+	hold := d.hold(t)
+	late, next, beside := d.fill(s, 1), d.fill(s, 2), d.fill(other, 3)
+	for job, in := range map[*backend.Job]*backend.Context{hold: &guilty, late: &guilty, next: &guilty, beside: &innocent} {
+		job.Context, job.Round = in, 1
+	}
+	next.Round = 2
+	for _, job := range []*backend.Job{hold, late, next, beside} {
+		require.NoError(t, d.Submit(job))
+	}
+	for deadline := time.Now().Add(patience); len(d.sink.ids()) == 0; {
+		d.Cancel(hold.ID)
+		require.True(t, time.Now().Before(deadline))
+	}
+	if d.sink.wait(t, hold.ID).Outcome.Kind == outcome.OK {
+		t.Skip("it was done before it could be stopped")
+	}
+	if guilty.Over(1) { // else it was stopped before it began
+		require.Equal(t, cancelled, d.sink.wait(t, late.ID).Outcome)
+	}
+	require.Equal(t, outcome.Success, d.sink.wait(t, next.ID).Outcome)
+	require.Equal(t, outcome.Success, d.sink.wait(t, beside.ID).Outcome)
+	sameBytes(t, fillReference(2, 64), s.Host)
+	require.False(t, innocent.Over(1))
+	require.False(t, guilty.Over(2))
 }

@@ -102,7 +102,6 @@ func (c *client) open(dev *gpu.Device, k kind) (err error) {
 		return err
 	}
 	c.model = refmodel.NewSession(modelLimits(), refmodel.Facet(a.Facet))
-	c.model.Spoils = true
 	if c.dev.fails {
 		c.model.Fails = fails
 	}
@@ -232,7 +231,7 @@ func (c *client) make(b *batch, n int, scribble bool) {
 		c.ask(b)
 		return
 	}
-	c.rare = [...]int{2, 8, 32, 128}[c.n(4)]
+	c.rare = [...]int{8, 64, 1024, 1 << 20}[c.n(4)]
 	for i := range b.entries[:n] {
 		if e := &b.entries[i]; i > 0 && c.n(4) == 0 { // one comes again, with arguments that lie where they are
 			user := e[1]
@@ -385,6 +384,7 @@ func (c *client) makeBuffer(bytes uint64) error {
 			return fmt.Errorf("divergence: two buffers of a session are one memory, at %#x and %#x", b.IOVA, other.model.IOVA)
 		}
 	}
+	c.model.Publish()
 	want, _ := c.probe.model.Do(&e, nil)
 	if got := c.probe.ring.take(); got != [4]uint64(want) {
 		return fmt.Errorf("divergence: the first fill of a buffer: %x, not %x", got, want)

@@ -23,6 +23,7 @@ type device struct {
 	sink  backend.Sink
 	fails bool // some work
 
+	ran      atomic.Uint64 // jobs, by Run
 	jobs     atomic.Uint64 // and entries of lists count once
 	lastIOVA atomic.Uint64 // of the first span of the last job
 	trap     atomic.Bool   // the next job traps
@@ -74,9 +75,37 @@ func (d *device) Submit(j *backend.Job) error {
 	return nil
 }
 
+// runner is a device that runs most work on the caller's goroutine.
+type runner struct{ *device }
+
+// Prepare implements backend.Runner.
+func (r runner) Prepare(j *backend.Job, _ backend.Ready) (backend.Ready, int64, bool) {
+	if j.Op == backend.OpFill && j.Pattern%8 == 0 {
+		return nil, 0, false
+	}
+	return r, 500, true
+}
+
+// Run implements backend.Runner.
+func (r runner) Run(jobs []*backend.Job, ends []backend.End) (n int) {
+	for i, j := range jobs {
+		if j.Op != backend.OpList && j.Ready != backend.Ready(r) {
+			r.complain("a job runs that was not prepared")
+		}
+		e := &ends[i]
+		e.Outcome, e.DeviceTime = r.run(j)
+		e.Begun = uint32(len(j.List))
+		r.ran.Add(1)
+		if e.Outcome.Kind == outcome.Failed && e.Outcome.Cause != outcome.TrapCause {
+			return i + 1
+		}
+	}
+	return len(jobs)
+}
+
 // run is one job.
 func (d *device) run(j *backend.Job) (how outcome.Outcome, took time.Duration) {
-	if j.Context.Trapped() {
+	if j.Context.Over(j.Round) {
 		return outcome.Outcome{Kind: outcome.Cancelled}, 0
 	}
 	d.jobs.Add(1)
@@ -99,6 +128,7 @@ func (d *device) run(j *backend.Job) (how outcome.Outcome, took time.Duration) {
 		j.Context.Trap()
 		how = outcome.Outcome{Kind: outcome.Failed, Cause: outcome.TrapCause, Trap: outcome.Trap{Kind: outcome.Misaligned}}
 	case d.fails && fails(uint64(f)):
+		j.Context.Fail(j.Round)
 		how = outcome.Outcome{Kind: outcome.Failed, Cause: outcome.DeviceError}
 	}
 	return how, took
@@ -145,7 +175,10 @@ func (s stepper) Progress() uint64 { return s.jobs.Load() }
 // backendOf makes a device, of one sort after the other.
 func backendOf(i int) (*device, backend.Backend) {
 	d := &device{fails: i%2 == 0}
-	if i%3 == 1 {
+	switch i % 3 {
+	case 0:
+		return d, runner{d}
+	case 1:
 		return d, stepper{d}
 	}
 	return d, d
@@ -154,6 +187,7 @@ func backendOf(i int) (*device, backend.Backend) {
 var (
 	_ backend.Backend    = (*device)(nil)
 	_ backend.Progresser = stepper{}
+	_ backend.Runner     = runner{}
 )
 
 // nullProgram is a program that the device knows by a number.

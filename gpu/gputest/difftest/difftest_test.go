@@ -31,6 +31,8 @@ func TestDifferential(t *testing.T) {
 	t.Logf("%+v: %.2f million a second", r, float64(r.Submissions)/r.Took.Seconds()/1e6)
 	require.Greater(t, r.Accepted, r.Submissions/8, "too little is good for the test to mean much")
 	require.Less(t, r.Accepted, r.Submissions*7/8, "too little is bad")
+	require.Greater(t, r.Here, r.Accepted/8, "too little runs on the caller's goroutine")
+	require.Less(t, r.Here, r.Accepted*7/8, "too little is submitted")
 	require.NotZero(t, r.Breaches)
 	require.NotZero(t, r.Scribbled)
 }

@@ -30,6 +30,7 @@ type Result struct {
 	Sessions    uint64
 	Breaches    uint64 // queues that were ended by a tail that lies
 	Scribbled   uint64 // batches that were written over while the device had the first of them
+	Here        uint64 // jobs that the device ran on the caller's goroutine
 	Took        time.Duration
 	Codes       map[gpuerr.Code]uint64  // how many were refused with which; E_NONE: not
 	Ended       map[outcome.Kind]uint64 // how many ended how
@@ -73,6 +74,7 @@ func Run(ctx context.Context, o Options) (r Result, err error) {
 		r.Sessions += results[i].Sessions
 		r.Breaches += results[i].Breaches
 		r.Scribbled += results[i].Scribbled
+		r.Here += results[i].Here
 		add(r.Codes, results[i].Codes)
 		add(r.Ended, results[i].Ended)
 	}
@@ -129,7 +131,10 @@ func (w *worker) device(ctx context.Context, c *client, i int) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, dev.Close(context.WithoutCancel(ctx))) }()
+	defer func() {
+		err = errors.Join(err, dev.Close(context.WithoutCancel(ctx)))
+		w.result.Here += null.ran.Load()
+	}()
 	c.dev = null
 	for round := 0; round < 2*int(numKinds) && w.left.Load() > 0 && ctx.Err() == nil; round++ {
 		k := full
@@ -168,7 +173,11 @@ func (w *worker) session(ctx context.Context, c *client, dev *gpu.Device, k kind
 	for i := 1; i <= batches && w.left.Load() > 0 && ctx.Err() == nil; i++ {
 		w.batches++
 		b := &c.batches[i%2]
-		c.make(b, 1+c.n(queueEntries), i%scribbleEvery == 0) // while the driver has the last one
+		most := queueEntries
+		if c.n(2) > 0 { // what fails takes the rest of its batch along
+			most = 8
+		}
+		c.make(b, 1+c.n(most), i%scribbleEvery == 0) // while the driver has the last one
 		if err := settle(); err != nil {
 			return err
 		}

@@ -41,6 +41,15 @@ const (
 	OpReplay = 6
 )
 
+// isWork says that an entry is for the device.
+func (e *Entry) isWork() bool {
+	switch e.op() {
+	case OpLaunch, OpCopy, OpFill, OpReplay:
+		return true
+	}
+	return false
+}
+
 // orderOnly is the flag of a wait after which the queue goes on however the point ended.
 const orderOnly = 1
 

@@ -9,34 +9,31 @@ import (
 	"capgpu/outcome"
 )
 
-// TestDataDependency: what failed work was to write is not read by what was published
-// with it, nor what that was to write, and so on; by what comes later it is.
-func TestDataDependency(t *testing.T) {
+// TestFailureTakesAlong: what was published with work that failed does not run, whatever it
+// reads; what comes later does.
+func TestFailureTakesAlong(t *testing.T) {
 	s := NewSession(Limits{}, 2)
-	s.Spoils = true
 	for h := uint64(1); h <= 4; h++ {
 		s.Add(h, &Buffer{Bytes: 4096, IOVA: h << 20, CanRead: true, CanWrite: true})
 	}
-	q := NewQueue(s)
-	do := func(e Entry) outcome.Outcome {
+	q, other := NewQueue(s), NewQueue(s)
+	do := func(q *Queue, e Entry) outcome.Outcome {
 		c, holds := q.Do(&e, nil)
 		require.False(t, holds)
 		return outcome.Outcome{Kind: outcome.Kind(c[1]), Cause: outcome.Cause(c[1] >> 8)}
 	}
 	copies := func(dst, src uint64) Entry { return Entry{OpCopy, 0, dst, 0, src, 0, 64} }
-	require.Equal(t, outcome.Success, do(copies(2, 1)))
+	require.Equal(t, outcome.Success, do(q, copies(2, 1)))
 	s.Fails = func(uint64) bool { return true }
-	require.Equal(t, outcome.Failed, do(copies(2, 1)).Kind)
+	require.Equal(t, outcome.Failed, do(q, copies(2, 1)).Kind)
 	s.Fails = nil
-	require.Equal(t, dependency, do(copies(3, 2)))
-	require.Equal(t, dependency, do(copies(4, 3)))
-	require.Equal(t, outcome.Success, do(Entry{OpFill, 0, 2, 0, 7, 0, 4}), "it reads nothing")
-	require.Equal(t, outcome.Success, do(copies(2, 1)))
+	require.Equal(t, dependency, do(q, copies(3, 2)))
+	require.Equal(t, dependency, do(other, Entry{OpFill, 0, 4, 0, 7, 0, 4}), "it reads nothing, on another queue")
+	require.Equal(t, outcome.Success, do(q, Entry{OpNop}))
 	s.Publish()
-	require.Equal(t, outcome.Success, do(copies(3, 2)))
-	refusedFill := Entry{OpFill, 0, 2, 4096, 7, 0, 4}
-	require.Equal(t, outcome.Failed, do(refusedFill).Kind)
-	require.Equal(t, dependency, do(copies(3, 2)), "what is refused spoils what it names")
+	require.Equal(t, outcome.Success, do(q, copies(3, 2)))
+	require.Equal(t, outcome.Failed, do(q, Entry{OpFill, 0, 2, 4096, 7, 0, 4}).Kind)
+	require.Equal(t, dependency, do(q, copies(3, 1)), "what is refused takes along, too")
 }
 
 // TestTheModelRefuses: one of each code, by hand.

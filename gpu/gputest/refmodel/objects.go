@@ -16,12 +16,11 @@ type Session struct {
 	Facet    Facet
 	Poisoned bool // work of it has trapped
 	Spent    bool // its device time is used up
-	Spoils   bool // data dependency is looked at (spoil.go)
 	// Fails says of a fingerprint whether the device fails what has it; nil: never.
 	Fails func(fingerprint uint64) bool
 
 	objects map[uint64]any // by handle: *Buffer, *Program, *Fence or *List
-	spoiled map[*Buffer]bool
+	failed  bool           // work has failed, and its completion is not published
 
 	// What was charged.
 	DeviceNanos uint64
@@ -30,7 +29,7 @@ type Session struct {
 
 // NewSession has nothing.
 func NewSession(l Limits, f Facet) *Session {
-	return &Session{Limits: l, Facet: f, objects: map[uint64]any{}, spoiled: map[*Buffer]bool{}}
+	return &Session{Limits: l, Facet: f, objects: map[uint64]any{}}
 }
 
 // Buffer is device memory. IOVA is where the device sees it.

@@ -52,6 +52,7 @@ func (q *Queue) do(e *Entry, arena []uint64) (how outcome.Outcome, code gpuerr.C
 	args, code := form(e, arena)
 	if code != gpuerr.None {
 		q.skipping = q.skipping || e.op() == OpWait
+		s.failed = s.failed || e.isWork()
 		return refused(code), code, 0, false
 	}
 	switch e.op() {
@@ -64,9 +65,7 @@ func (q *Queue) do(e *Entry, arena []uint64) (how outcome.Outcome, code gpuerr.C
 		return q.wait(e)
 	}
 	how, code, nanos = q.work(e, args)
-	if how.Kind != outcome.OK {
-		s.spoil(e, args)
-	}
+	s.failed = s.failed || how.Kind != outcome.OK && how != dependency
 	return how, code, nanos, false
 }
 
@@ -93,7 +92,7 @@ func (q *Queue) work(e *Entry, args []uint64) (how outcome.Outcome, code gpuerr.
 		return refused(code), code, 0
 	case s.Poisoned:
 		return outcome.Outcome{Kind: outcome.Cancelled, Cause: outcome.Poisoned}, gpuerr.None, 0
-	case s.readsSpoiled(e, args):
+	case s.failed:
 		return dependency, gpuerr.None, 0
 	}
 	s.Jobs++
@@ -138,6 +137,10 @@ func (q *Queue) wait(e *Entry) (how outcome.Outcome, code gpuerr.Code, nanos uin
 	}
 	return outcome.Success, gpuerr.None, 0, false
 }
+
+// Publish says that all completions until now were published before what comes next was:
+// what comes next runs, whatever failed before.
+func (s *Session) Publish() { s.failed = false }
 
 // Release says that the client itself has signalled what the queue is held by, and how
 // the wait is completed.
