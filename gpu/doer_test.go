@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"context"
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
@@ -67,6 +68,12 @@ func (d *doer) end(j *backend.Job) {
 }
 
 func (d *doer) Cancel(backend.JobID) {}
+
+// Reset returns when nothing runs, as a device's must: what it had has ended by then.
+func (d *doer) Reset(ctx context.Context) error {
+	d.wg.Wait()
+	return d.handBackend.Reset(ctx)
+}
 
 func (d *doer) Close() error { d.wg.Wait(); return nil }
 

@@ -290,7 +290,7 @@ const (
 // now and then.
 func (r *reactor) rest(now time.Time) {
 	i := &r.idle
-	busy := i.worked || len(r.ended) > 0 || len(r.active) > 0
+	busy := i.worked || len(r.ended) > 0 || len(r.active) > 0 && r.freeze == nil
 	i.worked = false
 	if busy {
 		if now.Sub(i.looked) >= doorbellEvery {
