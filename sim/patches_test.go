@@ -23,13 +23,14 @@ var patches = []struct{ name, file, was, is string }{
 	{"the client does not wake the driver", "ring/push.go", "if c.asked(waitEntries) {", "if c.asked(waitEntries) && false {"},
 	{"the driver does not wake the client", "ring/complete.go", "if s.publish(cs) {", "if s.publish(cs) && false {"},
 	{"a queue that was held is not looked at again", "gpu/reactor.go", "if q.poll.held && q.mayBegin() {", "if q.poll.held && q.poll.deaf {"},
+	{"the reactor sleeps through its mail", "gpu/mailbox.go", "m.asleep.CompareAndSwap(true, false) {", "m.asleep.CompareAndSwap(true, false) && false {"},
 	{"a buffer's charge stays", "gpu/buffer.go", "if !b.stuck {\n\t\tb.refund()", "if b.stuck {\n\t\tb.refund()"},
 	{"a function is not stopped", "manager/epoch.go", "if began {", "if began && g == nil {"},
 	{"memory's charge stays with the manager", "manager/dma.go", "d.freeErr = g.dispose(d)", "d.freeErr = nil"},
 	{"what depends on a failure runs", "gpu/failure.go", "return q.intake.failed > 0 || q.session.failures.untold > 0 || pos < q.intake.doomed", "return false"},
-	{"what the device had behind a failure is ok", "gpu/complete.go", "case f.broken && how.Cause", "case f.broken && !f.broken && how.Cause"},
-	{"what was published before a failure was told runs", "gpu/failure.go", "other.intake.doomed = max(other.intake.doomed, after[i])", "other.intake.doomed = 0"},
-	{"what waits behind a failure runs", "gpu/failure.go", "finishAll(q.session.dev.reactor.unready(other, anyJob), dependentOutcome)", ""},
+	{"what the device had behind a failure is ok", "gpu/failure.go", "k.flight.broken, any = true, true", "any = true"},
+	{"what was published before a failure was told runs", "gpu/failure.go", "other.intake.doomed = max(other.intake.doomed, after[i])", "other.intake.doomed = min(other.intake.doomed, after[i])"},
+	{"what waits behind a failure runs", "gpu/failure.go", "q.session.dev.reactor.unready(other, anyJob)", "q.session.dev.reactor.unready(other, func(*job) bool { return false })"},
 	{"a client that goes back is served", "ring/look.go", "if tail-s.seenTail > uint64(s.Entries) || tail-s.taken > uint64(s.Entries) {\n\t\treturn s.failLocked(errTail)\n\t}", ""},
 }
 
