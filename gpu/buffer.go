@@ -179,7 +179,8 @@ func (s *Session) DestroyBuffer(h Handle) error {
 // quiesce waits until no job uses the buffer: bounded by the cancel and reset
 // ladder of the engine.
 func (b *buffer) quiesce() {
-	if b.pins.close() {
+	b.pins.close()
+	if !b.goesWithSession() { // else nothing runs that could have it, nor will
 		b.session.cancelAll(func(j *job) bool { return j.usesBuffer(b) })
 	}
 	<-b.pins.drained

@@ -90,7 +90,7 @@ func (j *job) use(h Handle, off, n uint64, access backend.Access) gpuerr.Code {
 		access&backend.Write != 0 && b.usage&(UsageStorage|UsageReadback) == 0 {
 		return gpuerr.Invalid
 	}
-	if !b.pins.pin() {
+	if b.pins.closed() {
 		return gpuerr.Stale
 	}
 	j.buffers = append(j.buffers, b)
@@ -103,7 +103,7 @@ func (q *queue) resolveLaunch(j *job, t *ring.Taken) gpuerr.Code {
 	e := &t.Entry
 	lim := &q.session.dev.reactor.limits
 	p, err := lookup[program](q.session.handles, Handle(e.Object))
-	if err != nil || !p.pins.pin() {
+	if err != nil || p.pins.closed() {
 		return gpuerr.Stale
 	}
 	j.program, j.work.Program = p, p.code

@@ -54,7 +54,7 @@ func (r *reactor) finishSent(j *job, how outcome.Outcome, took time.Duration, lo
 
 // endSent ends a job that ran.
 func (r *reactor) endSent(j *job, how outcome.Outcome, took time.Duration, lost bool) {
-	if lost {
+	if lost && j.pinned { // else it ran here, and that is over
 		r.lent = append(r.lent, j.takePins())
 	}
 	if how.Cause == outcome.TrapCause {

@@ -198,6 +198,13 @@ func (r *reactor) bounded(j *job, took time.Duration) time.Duration {
 
 // submit sends a job that next has taken.
 func (r *reactor) submit(j *job) {
+	if !j.pin() { // it is being closed since withdrawn has looked
+		r.books++
+		r.share.returned(j, 0)
+		r.books--
+		j.finish(revokedOutcome, 0)
+		return
+	}
 	r.books++
 	r.sent.add(j)
 	r.books--

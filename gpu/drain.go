@@ -148,7 +148,7 @@ func (q *queue) abandon() {
 			continue
 		}
 		if j.state == jobHeld {
-			j.unpin()
+			j.letGo()
 		}
 		if j.fence != nil {
 			j.fence.forget(&q.intake.waiter)

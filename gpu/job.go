@@ -38,8 +38,9 @@ type job struct {
 	flight  flight        // while the device has it
 }
 
-// uses is what the device could touch for a job, each part pinned.
+// uses is what the device could touch for a job, each part pinned while the device has it.
 type uses struct {
+	pinned  bool
 	program *program
 	buffers []*buffer
 	list    *list  // of a replay: what is in it is not pinned
@@ -109,7 +110,29 @@ func (j *job) withdrawn() (how outcome.Outcome, yes bool) {
 	return outcome.Outcome{}, false
 }
 
-// pinned is what the device could touch for a job.
+// pin has closes of what the job uses wait for it. False: something of that is closing.
+func (j *job) pin() bool {
+	var have pinned
+	ok := j.list == nil || j.list.pins.pin()
+	if ok {
+		have.list = j.list
+		ok = j.program == nil || j.program.pins.pin()
+	}
+	if ok {
+		have.program = j.program
+	}
+	for i := 0; ok && i < len(j.buffers); i++ {
+		if ok = j.buffers[i].pins.pin(); ok {
+			have.buffers = j.buffers[:i+1]
+		}
+	}
+	if j.pinned = ok; !ok {
+		have.unpin()
+	}
+	return ok
+}
+
+// pinned is what the device could touch for a job, with its pins.
 type pinned struct {
 	buffers []*buffer
 	program *program
@@ -124,7 +147,12 @@ func (p pinned) unpin() {
 	if p.program != nil {
 		p.program.pins.unpin()
 	}
-	p.leaveList()
+	if p.frame != nil { // before the list can be forgotten
+		p.list.putFrame(p.frame)
+	}
+	if p.list != nil {
+		p.list.pins.unpin()
+	}
 }
 
 // takePins leaves it to the caller to unpin: the job ends, and the device may not
@@ -132,13 +160,20 @@ func (p pinned) unpin() {
 func (j *job) takePins() pinned {
 	p := pinned{slices.Clone(j.buffers), j.program, j.list, j.frame}
 	clear(j.buffers)
-	j.buffers, j.program, j.list, j.frame, j.lent = j.buffers[:0], nil, nil, nil, true
+	j.buffers, j.program, j.list, j.frame = j.buffers[:0], nil, nil, nil
+	j.pinned, j.lent = false, true
 	return p
 }
 
-// unpin lets go of everything that the device could touch.
-func (j *job) unpin() {
-	pinned{j.buffers, j.program, j.list, j.frame}.unpin()
+// letGo lets go of everything that the device could touch.
+func (j *job) letGo() {
+	switch {
+	case j.pinned:
+		j.pinned = false
+		pinned{j.buffers, j.program, j.list, j.frame}.unpin()
+	case j.frame != nil:
+		j.list.putFrame(j.frame)
+	}
 	clear(j.buffers)
 	j.buffers, j.program, j.list, j.frame = j.buffers[:0], nil, nil, nil
 	if j.lent {
@@ -158,7 +193,7 @@ func (j *job) discharge() {
 
 // finish ends device work, once, when the device cannot touch the job's memory any more.
 func (j *job) finish(how outcome.Outcome, deviceTime time.Duration) {
-	j.unpin()
+	j.letGo()
 	if deviceTime > 0 {
 		// The work is done: being over the limit shows at the next submission.
 		_ = j.queue.meter.Spend(uint64(deviceTime))

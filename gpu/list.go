@@ -200,9 +200,12 @@ func (l *list) resolve(q *queue, j *job, i int, t *ring.Taken) error {
 	if t.Op == ring.OpLaunch && l.session.facet < FacetProgram {
 		return errNoPrograms
 	}
-	defer j.unpin()
+	defer j.letGo()
 	if code := q.resolve(j, t); code != gpuerr.None {
 		return listError(code)
+	}
+	if !j.pin() {
+		return errStale
 	}
 	w, to, p := &j.work, &l.jobs[i], &l.parts[i]
 	*to = backend.Job{
@@ -255,7 +258,8 @@ func (s *Session) CloseList(h Handle) error {
 // quiesce returns when no replay of the list runs, and none will. It may be called more
 // than once.
 func (l *list) quiesce() {
-	if l.pins.close() {
+	l.pins.close()
+	if l.node == nil || !l.node.ClosedByParent() { // else nothing runs that could have it, nor will
 		l.session.cancelAll(func(j *job) bool { return j.list == l })
 	}
 	<-l.pins.drained

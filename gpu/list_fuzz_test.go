@@ -95,7 +95,7 @@ func FuzzRecording(f *testing.F) {
 					requireInBounds(t, s, handles[1:3], &j.work.List[i], &recorded[i])
 				}
 			}
-			j.unpin()
+			j.letGo()
 		}
 		for i := range recorded {
 			requireSameJob(t, &recorded[i], &l.jobs[i])

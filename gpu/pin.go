@@ -6,10 +6,13 @@ import (
 	"sync/atomic"
 )
 
-// pins counts the jobs that use an object. Once closed it refuses new ones, and
-// drained is closed when the last is gone. It is apart from the revocation node
-// because a job must outlive the refusal: it is cancelled in the quiesce phase,
-// which begins only after refusing.
+// pins counts the uses of an object that its close waits for: jobs that the device has, and
+// control calls that read it. Once closed it refuses new ones, and drained is closed when
+// the last is gone. It is apart from the revocation node because a job must outlive the
+// refusal: it is cancelled in the quiesce phase, which begins only after refusing.
+//
+// Jobs that the device has not got hold no pins. A caller that closes an object has the
+// reactor end those (Session.cancelAll), and what the reactor runs itself is over by then.
 type pins struct {
 	n       atomic.Int64 // plus closedPins once closed
 	once    sync.Once

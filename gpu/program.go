@@ -241,7 +241,8 @@ func (p *program) quiesce() {
 		// Not Close: the same closer may have both, and waits for this one.
 		other.node.CloseAsync(errSourceClosed)
 	}
-	if p.pins.close() {
+	p.pins.close()
+	if p.node == nil || !p.node.ClosedByParent() { // else nothing runs that could have it, nor will
 		p.session.cancelAll(func(j *job) bool { return j.program == p })
 	}
 	<-p.pins.drained

@@ -16,7 +16,7 @@ import (
 func (q *queue) resolveReplay(j *job, t *ring.Taken) gpuerr.Code {
 	j.work.Op = backend.OpList
 	l, err := lookup[list](q.session.handles, Handle(t.Object))
-	if err != nil || !l.pins.pin() {
+	if err != nil || l.pins.closed() {
 		return gpuerr.Stale
 	}
 	j.list, j.work.List = l, l.jobs
@@ -41,18 +41,6 @@ func (s *Session) replayed(j *job) {
 	if every := s.dev.cfg.LaunchRecords; every != 0 && n/every != (n-uint64(j.launched))/every {
 		s.dev.auditEvent("launch", s.tenant, "session=%d launch=%d replayed=%d", s.id, n, j.launched)
 	}
-}
-
-// leaveList lets go of the list of a replay.
-func (p *pinned) leaveList() {
-	if p.list == nil {
-		return
-	}
-	if p.frame != nil {
-		p.list.putFrame(p.frame)
-	}
-	p.list.pins.unpin()
-	p.list, p.frame = nil, nil
 }
 
 // frame is a copy of a list that one replay at a time patches.
@@ -101,7 +89,7 @@ func (l *list) newFrame(charge ledger.Receipt) *frame {
 	return f
 }
 
-// putFrame is called while the list is pinned.
+// putFrame comes before the list can be forgotten: its close waits for the job.
 func (l *list) putFrame(f *frame) {
 	l.mu.Lock()
 	kept := len(l.free) < keptFrames

@@ -273,13 +273,13 @@ func TestListWithdrawn(t *testing.T) {
 	l := &list{session: s}
 	l.pins.init()
 	require.True(t, l.pins.pin())
-	j := &job{queue: &queue{session: s}, uses: uses{list: l}}
+	j := &job{queue: &queue{session: s}, uses: uses{list: l, pinned: true}}
 	_, yes := j.withdrawn()
 	require.False(t, yes)
 	require.True(t, l.pins.close())
 	how, yes := j.withdrawn()
 	require.True(t, yes)
 	require.Equal(t, revokedOutcome, how)
-	j.unpin()
+	j.letGo()
 	<-l.pins.drained
 }

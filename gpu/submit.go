@@ -146,18 +146,18 @@ func (q *queue) beginWork(j *job, t *ring.Taken) bool {
 		return false
 	}
 	if code := q.resolve(j, t); code != gpuerr.None {
-		j.unpin()
+		j.letGo()
 		j.refuse(code)
 		return false
 	}
 	// Only now: what is wrong with an entry is told all the same.
 	switch {
 	case s.unpoisoned() != nil:
-		j.unpin()
+		j.letGo()
 		j.end(poisonedOutcome)
 		return false
 	case q.depends(j.pos):
-		j.unpin()
+		j.letGo()
 		j.end(dependentOutcome)
 		return false
 	}
