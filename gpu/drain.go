@@ -21,6 +21,9 @@ func (q *queue) beginDrain(d drain, whole bool) {
 	}
 	q.drain = &d
 	r, in := q.session.dev.reactor, &q.intake
+	if r.frozen() {
+		r.freeze.moved = true
+	}
 	r.cancel(q.session, func(j *job) bool { return j.queue == q }, d.how)
 	if j := in.waiting; j != nil {
 		j.fence.forget(&in.waiter)

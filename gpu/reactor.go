@@ -127,7 +127,7 @@ func newReactor(d *Device) (*reactor, error) {
 	return r, nil
 }
 
-// run goes on until stop.
+// run goes on until end.
 func (r *reactor) run() {
 	for !r.quit || !r.mail.end() {
 		r.deliver()
@@ -144,7 +144,7 @@ func (r *reactor) run() {
 	r.poll.close()
 }
 
-// stop ends run, when what is on its way has been dealt with.
+// end ends run, when the mail that is on its way has been dealt with.
 func (r *reactor) end() { r.mail.post(func() { r.quit = true }) }
 
 // deliver takes in what others have sent.
@@ -237,9 +237,12 @@ func (r *reactor) retireAll() {
 // retire is what follows when jobs of the queue have ended.
 func (r *reactor) retire(q *queue) {
 	defer r.caught(q)
-	if q.drain != nil {
+	switch {
+	case q.drain != nil:
 		q.drainOn()
 		return
+	case r.frozen():
+		return // Thaw looks again
 	}
 	q.retire()
 	q.publish()
@@ -300,7 +303,7 @@ func (r *reactor) rest(now time.Time) {
 		}
 		return
 	}
-	// Whoever posts from here on finds the reactor asleep, or is found now.
+	// A sender that posts from here on finds the reactor asleep, or its mail is found now.
 	if r.mail.asleep.Store(true); r.mail.full.Load() || r.quit {
 		r.mail.asleep.Store(false)
 		return
