@@ -112,8 +112,8 @@ func (r *reactor) prepare(work *backend.Job, old backend.Ready) (nanos int64) {
 	return max(nanos, 1)
 }
 
-// sumNanos adds what an entry of a list is expected to take to what those before it are; 0:
-// the list is to be submitted.
+// sumNanos adds what an entry of a list is expected to take to what those before it are; below
+// 0: the list is to be submitted.
 func sumNanos(list, entry int64) int64 {
 	if list < 0 || entry == 0 || list+entry > int64(mostListHere) {
 		return -1

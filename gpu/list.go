@@ -56,6 +56,7 @@ type part struct {
 	buffers []*buffer // by span
 	program *program  // of a launch
 	natural bool      // its grid follows from its bindings
+	nanos   int64     // that it is expected to take, as recorded; 0: it is not fit to run here
 }
 
 // listSet is the lists that an object is in. The zero value is empty.
@@ -221,7 +222,8 @@ func (l *list) resolve(q *queue, j *job, i int, t *ring.Taken) error {
 	if p.program != nil {
 		l.join(&p.program.lists)
 	}
-	l.nanos = sumNanos(l.nanos, l.session.dev.reactor.prepare(to, nil))
+	p.nanos = l.session.dev.reactor.prepare(to, nil)
+	l.nanos = sumNanos(l.nanos, p.nanos)
 	return nil
 }
 

@@ -48,7 +48,7 @@ type frame struct {
 	list   *list
 	charge ledger.Receipt
 	jobs   []backend.Job
-	nanos  int64           // of list, as patched
+	nanos  int64           // that all entries are expected to take, as patched; below 0: it is submitted
 	ready  []backend.Ready // by entry: what Prepare made here last, to be used again
 	// touched are the entries that are not as recorded; isTouched is by entry.
 	touched   []uint16
@@ -188,10 +188,12 @@ func (f *frame) recheck(i int) gpuerr.Code {
 	if j.Ready == nil {
 		return gpuerr.None // it was never fit
 	}
-	if nanos := f.list.session.dev.reactor.prepare(j, f.ready[i]); nanos == 0 {
-		f.nanos = 0
-	} else {
+	nanos := f.list.session.dev.reactor.prepare(j, f.ready[i])
+	if nanos > 0 {
 		f.ready[i] = j.Ready
+	}
+	if f.nanos >= 0 {
+		f.nanos = sumNanos(f.nanos-part.nanos, nanos)
 	}
 	return gpuerr.None
 }

@@ -12,6 +12,7 @@ import (
 	"capgpu/gpu/backend"
 	"capgpu/gpu/backend/mock"
 	"capgpu/gpuerr"
+	"capgpu/ledger"
 	"capgpu/outcome"
 	"capgpu/ring"
 )
@@ -282,4 +283,33 @@ func TestListWithdrawn(t *testing.T) {
 	require.Equal(t, revokedOutcome, how)
 	j.letGo()
 	<-l.pins.drained
+}
+
+// A list is run by the reactor itself for what a replay has made of it, not for what was
+// recorded: patches may make short entries long, and the next replay has none of it.
+func TestPatchedListIsAsLongAsItsPatches(t *testing.T) {
+	r := newRig(t)
+	s := r.open("alice")
+	const entries, bytes = 512, 32 << 10
+	b := buf(t, s, bytes)
+	var rec recorder
+	var longer []uint64
+	for i := range entries {
+		rec.fill(b, 0, 4, 1)
+		p := ring.BindingPatch(uint16(i), 0, 0, bytes)
+		w := p.Words()
+		longer = append(longer, w[:]...)
+	}
+	l, err := lookup[list](s.handles, rec.record(t, s))
+	require.NoError(t, err)
+	require.Positive(t, l.nanos)
+	f := l.newFrame(ledger.Receipt{})
+	for range 2 {
+		require.Equal(t, gpuerr.None, f.apply(longer))
+		require.Negative(t, f.nanos, "all of it is longer than the reactor may be held up")
+		require.Equal(t, gpuerr.None, f.apply(longer[:4]))
+		require.Greater(t, f.nanos, l.nanos)
+		require.Equal(t, gpuerr.None, f.apply(nil))
+		require.Equal(t, l.nanos, f.nanos)
+	}
 }
