@@ -20,9 +20,11 @@ type Sender struct {
 	try func(fd uintptr)
 }
 
-// Receiver is the end of a wake pipe that sleeps.
+// Receiver is the end of a wake pipe that sleeps. Its descriptor is in the runtime's poller
+// from the first Wait on: a caller that polls it itself (Take) wakes nothing of the runtime.
 type Receiver struct {
-	p  *pollable
+	fds receiverFD
+
 	mu sync.Mutex // one waiter at a time
 	// +checklocks:mu
 	err error
@@ -121,11 +123,11 @@ func newSender(fd int) (*Sender, error) {
 }
 
 func newReceiver(fd int) (*Receiver, error) {
-	p, err := newPollable(fd, "wake pipe")
-	if err != nil {
-		return nil, err
+	if err := unix.SetNonblock(fd, true); err != nil {
+		closeFD(fd)
+		return nil, ioError("set a descriptor non-blocking", err)
 	}
-	r := &Receiver{p: p}
+	r := &Receiver{fds: receiverFD{fd: fd}}
 	r.try, r.drain, r.seen = r.tryLocked, r.drainLocked, r.pollLocked
 	return r, nil
 }
@@ -178,7 +180,11 @@ func (r *Receiver) Wait(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.err, r.slept = nil, false
-	if err := r.p.waitRead(ctx, r.try); err != nil {
+	p, err := r.fds.polled()
+	if err != nil {
+		return err
+	}
+	if err := p.waitRead(ctx, r.try); err != nil {
 		return err
 	}
 	return r.err
@@ -227,7 +233,7 @@ func (r *Receiver) Drain() {
 	defer r.mu.Unlock()
 	if r.slept {
 		r.slept = false
-		_ = r.p.raw.Control(r.drain) // fails only when closed, as Wait will say
+		_ = r.fds.control(r.drain) // fails only when closed, as Wait will say
 	}
 }
 
@@ -242,7 +248,7 @@ func (r *Receiver) Take() error {
 	}
 	defer r.mu.Unlock()
 	r.err, r.slept = nil, false
-	if r.p.raw.Control(r.drain) != nil {
+	if r.fds.control(r.drain) != nil {
 		return errEventClosed
 	}
 	return r.err
@@ -259,7 +265,7 @@ func (r *Receiver) drainLocked(fd uintptr) { r.readLocked(fd) }
 func (r *Receiver) Err() error {
 	r.look.Lock()
 	defer r.look.Unlock()
-	if r.p.raw.Control(r.seen) != nil {
+	if r.fds.control(r.seen) != nil {
 		return errEventClosed
 	}
 	return r.gone
@@ -288,12 +294,12 @@ func (r *Receiver) pollLocked(fd uintptr) {
 }
 
 // FD is the descriptor, owned by r; -1 once closed.
-func (r *Receiver) FD() int { return int(r.p.fd.Load()) }
+func (r *Receiver) FD() int { return r.fds.number() }
 
 // DupFD returns a close-on-exec duplicate that the caller owns.
-func (r *Receiver) DupFD() (int, error) { return r.p.dup() }
+func (r *Receiver) DupFD() (int, error) { return r.fds.dup() }
 
 // Close wakes the waiter with gpuerr.Closed.
-func (r *Receiver) Close() error { return r.p.close() }
+func (r *Receiver) Close() error { return r.fds.close() }
 
 var errWakeGone = gpuerr.New(gpuerr.Disconnected, "the other end of the wake pipe is closed")
