@@ -28,9 +28,7 @@ type Device struct {
 	reactor *reactor
 	records *auditWriter
 	opened  time.Time
-	lost    chan struct{} // closed with lostErr set
-	lostErr atomic.Pointer[gpuerr.Error]
-	isLost  atomic.Bool   // lost is closed, or about to be
+	loss
 	stopped chan struct{} // closed when the reactor has ended
 	wg      sync.WaitGroup
 	newRing func(ring.Config) (serverRing, error)
@@ -39,8 +37,10 @@ type Device struct {
 	loading      line // see load.go
 	reclaim      *reclaimer
 
-	closing sync.Once
-	closed  chan struct{} // closed with closeErr set
+	end struct {
+		begun sync.Once
+		over  chan struct{} // closed with closeErr set
+	}
 
 	mu sync.Mutex
 	// +checklocks:mu
@@ -51,6 +51,13 @@ type Device struct {
 	sessions map[uint64]*Session
 	// +checklocks:mu
 	lastSession uint64
+}
+
+// loss is the device's, for good.
+type loss struct {
+	lost    chan struct{} // closed with lostErr set
+	lostErr atomic.Pointer[gpuerr.Error]
+	isLost  atomic.Bool // lost is closed, or about to be
 }
 
 // tenant lives as long as its device, unless the policy takes it away (tenants.go): its
@@ -83,9 +90,10 @@ func New(cfg Config) (*Device, error) {
 	d := &Device{
 		cfg: cfg, log: cfg.Log, opened: time.Now(),
 		ledger: ledger.New("device", cfg.Limits), root: revoke.NewRoot("device"),
-		lost: make(chan struct{}), stopped: make(chan struct{}), closed: make(chan struct{}),
+		loss: loss{lost: make(chan struct{})}, stopped: make(chan struct{}),
 		newRing: ringsOf(&cfg), loading: newLine(), tenants: map[string]*tenant{}, sessions: map[uint64]*Session{},
 	}
+	d.end.over = make(chan struct{})
 	d.closeBackend = sync.OnceValue(cfg.Backend.Close)
 	var err error
 	if d.reactor, err = newReactor(d); err != nil {
@@ -211,9 +219,9 @@ func (d *Device) Check() error {
 // Close closes all sessions, then the backend, and checks the books. What was closed
 // before is reclaimed by then, too. When ctx ends first it returns ctx's error and the closing goes on.
 func (d *Device) Close(ctx context.Context) error {
-	d.closing.Do(func() { go d.close() })
+	d.end.begun.Do(func() { go d.close() })
 	select {
-	case <-d.closed:
+	case <-d.end.over:
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		return errors.Join(d.closeErr...)
@@ -241,5 +249,5 @@ func (d *Device) close() {
 	d.mu.Lock()
 	d.closeErr = errs
 	d.mu.Unlock()
-	close(d.closed)
+	close(d.end.over)
 }

@@ -188,10 +188,10 @@ func (d *Device) exportTenant(t *tenant, children map[*ledger.Account][]*ledger.
 // export tells one session.
 func (s *Session) export(children map[*ledger.Account][]*ledger.Account) (si SessionImage, rings []RingFDs, err error) {
 	si = SessionImage{
-		ID: s.id, Parent: s.parentID(), Attach: s.attach, Tenant: s.tenant.name, Facet: s.facet, Limits: limitsOf(s.account),
-		Deadline: s.deadline, Fair: s.fair, Longest: s.longest, Programs: s.programs, Listed: s.listed, Check: s.check,
-		Age: time.Since(s.opened), Spent: spentOf(s.account, children),
-		Launches: s.launches.Load(), Strikes: s.strikes.Load(), Traps: s.traps.Load(), Poison: s.Poisoned(), Trapped: s.context.Trapped(),
+		ID: s.id, Parent: s.parentID(), Attach: s.attach, Tenant: s.tenant.name, Limits: limitsOf(s.account),
+		Age: time.Since(s.opened), Spent: spentOf(s.account, children), Poison: s.Poisoned(), Trapped: s.context.Trapped(),
+		RightsImage: RightsImage{s.facet, s.deadline, s.fair, s.longest, s.programs, s.listed, s.check},
+		CountsImage: CountsImage{Launches: s.launches.Load(), Strikes: s.strikes.Load(), Traps: s.traps.Load()},
 	}
 	if s.branch != nil {
 		si.Branch = s.branch.session

@@ -72,25 +72,15 @@ type SessionImage struct {
 	ID, Parent, Attach uint64
 	Tenant             string
 	Branch             uint64 // 0: it is in none
-	Facet              Facet
 	Limits             ledger.Limits
-	Deadline           time.Duration
-	Fair               time.Duration
-	Longest            time.Duration
-	Programs           []string // nil: all
-	Listed, Check      bool
 	Age                time.Duration
 	Spent              []Spent
-	Launches           uint64
-	Strikes            uint64
-	Traps              uint64
-	Ended              []uint64
 	Poison             outcome.Outcome // pending: none
 	Trapped            bool            // its context on the device
 
-	FirstGeneration uint32
-	Generations     []uint32
-	FreeSlots       []uint32
+	RightsImage
+	CountsImage
+	HandlesImage
 
 	Chunks  []ChunkImage
 	Buffers []BufferImage
@@ -98,6 +88,31 @@ type SessionImage struct {
 	Loaded  []ProgramImage // before those opened from them
 	Lists   []ListImage
 	Queues  []QueueImage
+}
+
+// RightsImage is what a session may do.
+type RightsImage struct {
+	Facet         Facet
+	Deadline      time.Duration
+	Fair          time.Duration
+	Longest       time.Duration
+	Programs      []string // nil: all
+	Listed, Check bool
+}
+
+// CountsImage is what a session has counted.
+type CountsImage struct {
+	Launches uint64
+	Strikes  uint64
+	Traps    uint64
+	Ended    []uint64
+}
+
+// HandlesImage is the slots of a session's handles.
+type HandlesImage struct {
+	FirstGeneration uint32
+	Generations     []uint32
+	FreeSlots       []uint32
 }
 
 // ChunkImage is one piece of DMA memory from which buffers are cut.

@@ -64,9 +64,9 @@ func (im *importer) session(si *SessionImage) error {
 		return malformed("session %d below %d of %.64q", si.ID, si.Parent, si.Tenant)
 	}
 	s := &Session{
-		dev: d, tenant: t, parent: parent, id: si.ID, attach: si.Attach, facet: si.Facet, deadline: si.Deadline, fair: si.Fair, longest: si.Longest,
-		programs: si.Programs, listed: si.Listed, check: si.Check, branch: im.branches[si.Branch],
-		opened: time.Now().Add(-max(si.Age, 0)), loading: newLine(),
+		dev: d, tenant: t, loading: newLine(),
+		kin:    kin{id: si.ID, attach: si.Attach, parent: parent, branch: im.branches[si.Branch], opened: time.Now().Add(-max(si.Age, 0))},
+		rights: rights{si.Facet, si.Deadline, si.Fair, si.Longest, si.Programs, si.Listed, si.Check},
 	}
 	payer, above := t.account, t.node
 	if parent != nil {

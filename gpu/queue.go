@@ -39,10 +39,7 @@ type queue struct {
 	tail   uint64 // and begun until
 	intake intake
 	outlet outlet
-	drain  *drain // nil: it is not draining
-	broken bool   // a bug has shown in it
-	over   bool   // nothing of it is left
-	joined bool   // of a restored queue: the reactor has it
+	queueEnd
 
 	ready  jobList // for the device (fair.go)
 	circle circle
@@ -79,6 +76,14 @@ type polled struct {
 	deaf   bool      // the client has closed its end: nothing wakes the reactor any more
 	index  int       // in reactor.active
 	tag    uint32    // the poller's
+}
+
+// queueEnd is how far a queue is from its end.
+type queueEnd struct {
+	drain  *drain // nil: it is not draining
+	broken bool   // a bug has shown in it
+	over   bool   // nothing of it is left
+	joined bool   // of a restored queue: the reactor has it
 }
 
 // drain is the end of what a queue had at a moment.

@@ -41,31 +41,46 @@ type reactor struct {
 	poll    poller
 	closing sync.WaitGroup // rings that are being closed, resets, questions
 
-	resets atomic.Uint64
-	strays atomic.Uint64 // completions of no live job: unknown, doubled or late
-	faults atomic.Uint64 // refused by the IOMMU
+	counts
 
 	// The reactor's own.
-	state    deviceState
-	active   []*queue // whose rings are looked at in each round
-	ended    []*queue // that have something to retire
-	batches  batchPool
+	fate
+	rounds
 	share    level
 	sent     sentJobs
 	recovery recovery
 	settling settling
 	recent   recentJobs
-	lent     []pinned // of jobs that ended with the device, until the backend is closed
-	idle     idling
-	freeze   *freeze // nil: the device goes
-	books    int     // above 0: what is read and written are the reactor's own books
-	lossTold bool
-	quit     bool
-	letters  letters
-	rang     []*queue
-	spare    []*queue // room for ended
-	next     int      // of active: whose turn the next visit begins with
 	here     here
+	freeze   *freeze // nil: the device goes
+	books    int     // above 0: the reactor's own books are being read or written
+}
+
+// counts are for operators.
+type counts struct {
+	resets atomic.Uint64
+	strays atomic.Uint64 // completions of no live job: unknown, doubled or late
+	faults atomic.Uint64 // refused by the IOMMU
+}
+
+// fate is the device's life, and the reactor's.
+type fate struct {
+	state    deviceState
+	lossTold bool
+	lent     []pinned // of jobs that ended with the device, until the backend is closed
+	quit     bool     // run ends
+}
+
+// rounds is what a round goes through.
+type rounds struct {
+	letters letters
+	active  []*queue // the reactor looks at their rings in each round
+	next    int      // of active: the next visit begins there
+	ended   []*queue // they have something to retire
+	spare   []*queue // room for ended
+	rang    []*queue // room for the doorbells that rang
+	batches batchPool
+	idle    idling
 }
 
 // traits is what the backend is like.
@@ -101,7 +116,7 @@ var (
 
 func newReactor(d *Device) (*reactor, error) {
 	info := d.cfg.Backend.Info()
-	r := &reactor{dev: d, limits: info.Limits, batches: batchPool{}}
+	r := &reactor{dev: d, limits: info.Limits, rounds: rounds{batches: batchPool{}}}
 	r.backend = &guardedBackend{Backend: d.cfg.Backend, reactor: r}
 	t := &r.traits
 	t.progresser, _ = d.cfg.Backend.(backend.Progresser)

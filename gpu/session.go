@@ -17,39 +17,58 @@ import (
 // Session is what one client has of the device. All methods may be called from
 // any goroutine; once it is closed they answer why, for ever.
 type Session struct {
-	dev      *Device
-	tenant   *tenant
-	account  *ledger.Account
-	flow     *flow   // the reactor's, as are queues and failures
-	branch   *branch // nil for a session that is not restricted
-	poison   atomic.Pointer[poison]
-	context  backend.Context
+	dev     *Device
+	tenant  *tenant
+	account *ledger.Account
+	node    *revoke.Node
+	context backend.Context
+	poison  atomic.Pointer[poison]
+	charges [2]ledger.Receipt
+	passing inPassing
+	handles *table
+	memory  memory
+	loaded  loadedPrograms
+	loading line
+
+	kin
+	rights
+	sessionWork
+	sessionCounts
+}
+
+// kin is a session's place among the others.
+type kin struct {
+	id     uint64
+	attach uint64   // Attach.ID; 0 for a restricted session
+	parent *Session // of a restricted session
+	depth  int      // the number of sessions above it
+	branch *branch  // nil for a session that is not restricted
+	opened time.Time
+}
+
+// rights are what the session may do. They do not change.
+type rights struct {
 	facet    Facet
-	queues   []*queue
-	failures failures
-	traps    atomic.Uint64
-
-	launches atomic.Uint64
-	ended    [outcome.DeviceLost + 1]atomic.Uint64 // entries by outcome
-
-	parent   *Session // of a restricted session
-	depth    int      // how many sessions are above it
-	id       uint64
-	attach   uint64        // Attach.ID; 0 for a restricted session
 	deadline time.Duration // of a submission that names none
-	fair     time.Duration // what the policy gives a submission; who misses it has a strike
+	fair     time.Duration // of a submission, by the policy; missing it is a strike
 	longest  time.Duration // of any submission
 	programs []string      // sorted; nil: all
 	listed   bool          // programs is not its parent's
 	check    bool          // its programs run watched
-	loaded   loadedPrograms
-	loading  line
-	opened   time.Time
-	node     *revoke.Node
-	charges  [2]ledger.Receipt
-	passing  inPassing
-	handles  *table
-	memory   memory
+}
+
+// sessionWork is the session's part in the work of the device. The reactor's.
+type sessionWork struct {
+	flow     *flow
+	queues   []*queue
+	failures failures
+}
+
+// sessionCounts are for operators.
+type sessionCounts struct {
+	launches atomic.Uint64
+	ended    [outcome.DeviceLost + 1]atomic.Uint64 // entries by outcome
+	traps    atomic.Uint64
 	strikes  atomic.Uint64
 }
 
@@ -70,7 +89,7 @@ func (d *Device) OpenSession(a Attach) (*Session, error) {
 		return nil, err
 	}
 	d.reactor.setWeight(t.flow, a.Weight)
-	s := &Session{dev: d, tenant: t, attach: a.ID, facet: a.Facet, longest: d.cfg.MaxDeadline}
+	s := &Session{dev: d, tenant: t, kin: kin{attach: a.ID}, rights: rights{facet: a.Facet, longest: d.cfg.MaxDeadline}}
 	if a.MaxDeadline > 0 {
 		s.longest = a.MaxDeadline // the policy knows its device
 	}
@@ -110,7 +129,10 @@ func (s *Session) Restrict(p Policy) (*Session, error) {
 	if s.depth >= maxRestrictions {
 		return nil, gpuerr.New(gpuerr.Denied, "this session is restricted %d times already, which is the most; restrict one above it", s.depth)
 	}
-	child := &Session{dev: s.dev, tenant: s.tenant, parent: s, depth: s.depth + 1, facet: p.Facet, longest: s.longest, fair: s.fair, branch: s.branch, programs: s.programs, check: s.check || p.Check}
+	child := &Session{
+		dev: s.dev, tenant: s.tenant, kin: kin{parent: s, depth: s.depth + 1, branch: s.branch},
+		rights: rights{facet: p.Facet, longest: s.longest, fair: s.fair, programs: s.programs, check: s.check || p.Check},
+	}
 	if p.MaxDeadline > 0 {
 		child.longest = p.MaxDeadline
 	}
