@@ -286,3 +286,27 @@ func TestManyRingsOneGoroutine(t *testing.T) {
 		t.Fatal("the driver does not see that its rings have ended")
 	}
 }
+
+// Ready says true whenever Arm does, or a driver that asks both goes round and round: also
+// for a client that takes its tail back to where entries were taken up to.
+func TestReadyAgreesWithArm(t *testing.T) {
+	s, c := pair(t, 16, 64)
+	for i := range uint64(3) {
+		push(t, c, NopEntry(i), nil, nil)
+	}
+	flush(t, c)
+	b := NewBatch(0)
+	if n, err := s.TakeMany(b, 1); n != 1 || err != nil {
+		t.Fatalf("TakeMany = %d, %v", n, err)
+	}
+	c.view.sqTail.Store(1)
+	if ready, err := s.Arm(); !ready || err != nil || !s.Ready() {
+		t.Fatalf("Arm = %v, %v; Ready = %v", ready, err, s.Ready())
+	}
+	if n, err := s.TakeMany(b, 64); n != 2 || err != nil {
+		t.Fatalf("TakeMany = %d, %v", n, err)
+	}
+	if ready, err := s.Arm(); ready || !errors.Is(err, gpuerr.Protocol) || !s.Ready() {
+		t.Fatalf("Arm = %v, %v; Ready = %v", ready, err, s.Ready())
+	}
+}

@@ -52,7 +52,8 @@ func (s *Server) Ready() (ready bool) {
 	}
 	ready = true // by a fault, too: TakeMany says so
 	defer s.guard(debug.SetPanicOnFault(true), nil)
-	return s.view.sqTail.Load() != s.taken &&
+	// The tail may be back where entries were taken up to, and a later one have been seen.
+	return (s.seenTail != s.taken || s.view.sqTail.Load() != s.taken) &&
 		(s.taken-s.seenHead < uint64(s.completions) || s.view.cqHead.Load() != s.seenHead)
 }
 

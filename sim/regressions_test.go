@@ -10,4 +10,5 @@ var regressions = []uint64{
 	0x118e846ea93bc949, // a completion that is read after its session was scrubbed
 	0x33c9d791541cfa5b, // a wait for a queue's signal, after the queue's client broke the protocol
 	0x1e94ac4b44bdfdfc, // the same, and a call that waits for that
+	0x92d7044cf2270e69, // a position that goes back to where the driver has taken entries up to: it went round and round
 }

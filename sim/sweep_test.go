@@ -22,8 +22,16 @@ type sweep struct {
 	failures []Result
 }
 
+// mostReal is far more than a seed takes. On virtual time a goroutine that goes round and
+// round stops the clock, and the seed would not end.
+const mostReal = 3 * time.Minute
+
 // runSeed is Run in a bubble; anything that it leaves behind is a violation, too.
 func runSeed(t *testing.T, o Options) (r Result) {
+	stuck := time.AfterFunc(mostReal, func() {
+		panic(fmt.Sprintf("seed 0x%016x does not end: time stands still, because something never rests; reproduce with: make sim SEED=0x%016x", o.Seed, o.Seed))
+	})
+	defer stuck.Stop()
 	defer func() {
 		if p := recover(); p != nil {
 			r.Seed = o.Seed
