@@ -31,7 +31,7 @@ type Config struct {
 
 	HangBound       time.Duration // from a missed deadline to the typed outcome
 	DefaultDeadline time.Duration // of a submission that names none
-	MaxDeadline     time.Duration // of any submission, of a tenant whose policy says nothing
+	MaxDeadline     time.Duration // of any submission, where the tenant's policy sets none
 	MaxBufferBytes  uint64
 	MaxQueueEntries uint32
 	MaxArgBytes     uint32
@@ -55,7 +55,7 @@ type StrikePolicy struct {
 	Ban    time.Duration
 }
 
-// What zero fields of a Config mean.
+// The defaults for zero fields of a Config.
 const (
 	DefaultHangBound       = 2 * time.Second
 	DefaultDeadline        = 2 * time.Second
@@ -88,7 +88,7 @@ type Policy struct {
 	Limits      ledger.Limits
 	Programs    []string // names and digests; empty: the parent's
 	// Check has programs run slowly and watched: data races, reads of uninitialised
-	// shared memory and divergent barriers trap, too. What is below stays so.
+	// shared memory and divergent barriers trap, too. Sessions below inherit it.
 	Check bool
 }
 

@@ -19,9 +19,9 @@ const (
 	// sessions from being closed.
 	auditPatience = 5 * time.Second
 	// auditGather is how long the record of a control call waits for others: they are
-	// written one after the other, each with a call of the manager. What a client does at
-	// its start makes some twenty of them, and nobody waits for one; whoever makes them
-	// needs the processor first. What happens to a tenant or the device does not wait.
+	// written one after the other, each with a call of the manager. A client's start makes
+	// some twenty of them, and nobody waits for one; the goroutine that makes
+	// them needs the processor first. Records about a tenant or the device do not wait.
 	auditGather    = 5 * time.Millisecond
 	maxDetailBytes = 1024
 )
@@ -29,7 +29,7 @@ const (
 // auditRecord is one line on its way.
 type auditRecord struct{ kind, detail string }
 
-// auditWriter brings records to the audit log without holding up whoever makes
+// auditWriter brings records to the audit log without holding up the goroutines that make
 // them. Records that find no room are counted, and the count is recorded.
 type auditWriter struct {
 	sink    ddf.HardwareAuditLog // nil: nothing is recorded
@@ -81,7 +81,7 @@ func (w *auditWriter) press() {
 			return
 		}
 	}
-	nudge(w.moved) // for the next one who waits
+	nudge(w.moved) // for the next goroutine that waits
 }
 
 // runAudit writes until close, and then what is left.
@@ -169,5 +169,5 @@ func (s *Session) audit(kind, format string, args ...any) {
 	s.dev.records.put(auditRecord{kind: kind, detail: detail})
 }
 
-// audited refuses a call whose record could not be paid for.
+// audited refuses a call if its record could not be paid for.
 func (s *Session) audited() error { return s.account.CanSpend(ledger.AuditBytes) }

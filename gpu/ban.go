@@ -18,8 +18,8 @@ import (
 // Strikes of a restricted session count against the one right below the session
 // of the tenant, with all that was restricted from it. When they are too many,
 // that one is banned for good. As many of a tenant's restricted sessions together,
-// the same or others, are one strike of the tenant: so who was handed one weak
-// session can never have the tenant banned, and a tenant gains nothing from
+// the same or others, are one strike of the tenant: so a process that was handed one
+// weak session can never have the tenant banned, and a tenant gains nothing from
 // restricting anew for each hang.
 
 // strikes are those within the window, oldest first.
@@ -109,8 +109,8 @@ func (d *Device) strike(s *Session, what, more string) {
 	}
 }
 
-// banned refuses a session that is banned, or whose tenant is. It costs two loads
-// where there was no ban.
+// banned refuses a session if it or its tenant is banned. It costs two loads where
+// there was no ban.
 func (s *Session) banned() error {
 	if s.branch != nil && s.branch.banned.Load() {
 		return gpuerr.New(gpuerr.Banned, "reason=%s until=forever: too many strikes; this restricted session is banned for good; ask for another", reasonOf(&s.branch.reason))
@@ -129,7 +129,7 @@ func (t *tenant) banned() error {
 		t.bannedUntil.CompareAndSwap(until, nil)
 		return nil
 	}
-	// Rounded up: who waits until then is not refused again.
+	// Rounded up: a client that waits until then is not refused again.
 	end := until.Add(time.Second - 1).Truncate(time.Second).UTC()
 	return gpuerr.New(gpuerr.Banned, "reason=%s until=%s: too many strikes; mend the program meanwhile", reasonOf(&t.banReason), end.Format(time.RFC3339))
 }

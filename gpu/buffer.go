@@ -204,7 +204,7 @@ func (b *buffer) scrub() (more bool) {
 	return false
 }
 
-// goesWithSession reports whether who closes the buffer closes its session as well.
+// goesWithSession reports whether the buffer is closed because its session is.
 func (b *buffer) goesWithSession() bool { return b.node != nil && b.node.ClosedByParent() }
 
 func (b *buffer) release() {

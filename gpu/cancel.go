@@ -35,8 +35,8 @@ func (r *reactor) stop(s *Session, match func(*job) bool, how outcome.Outcome) {
 	}
 }
 
-// cancelAll is cancel for callers on other goroutines: what uses an object that they close,
-// whose pins are closed. It returns when the reactor has seen to it.
+// cancelAll is cancel for callers on other goroutines: they close an object, have closed its
+// pins, and match the jobs that use it. It returns when the reactor has seen to it.
 func (s *Session) cancelAll(match func(*job) bool) {
 	r := s.dev.reactor
 	r.mail.call(func() { r.cancel(s, match, revokedOutcome) })

@@ -23,13 +23,16 @@ func (r *reactor) complete(c backend.Completion) {
 		r.strays.Add(1)
 		return
 	}
+
 	crashpoint.Here("driver.job.completed")
 	r.recovery.fruitless = 0
 	f := &j.flight
 	how, lost := believe(c.Outcome, f.stopAs)
+
 	if j.list != nil {
 		j.launched = j.list.launchedBy(uint64(j.work.From) + uint64(c.Begun))
 	}
+
 	took := r.bounded(j, c.DeviceTime)
 	switch {
 	case f.faulted:
@@ -43,6 +46,7 @@ func (r *reactor) complete(c backend.Completion) {
 	case how.Kind == outcome.TimedOut:
 		took = max(took, f.ran) // it had that much, if the device measured or not
 	}
+
 	r.finishSent(j, how, took, lost)
 }
 
@@ -57,12 +61,15 @@ func (r *reactor) endSent(j *job, how outcome.Outcome, took time.Duration, lost 
 	if lost && j.pinned { // else it ran here, and that is over
 		r.lent = append(r.lent, j.takePins())
 	}
+
 	if how.Cause == outcome.TrapCause {
 		r.poison(j.session(), how)
 	}
+
 	if lost { // before anybody is told
 		r.lose("the device said that it is lost")
 	}
+
 	j.finish(how, took)
 }
 
@@ -79,9 +86,11 @@ func (r *reactor) drop(j *job, took time.Duration) {
 	defer func() { r.books-- }()
 	r.recent.add(j)
 	j.flight.begun = r.sent.oldest == j
+
 	if r.recovery.culprit == j && r.state == deviceRunning {
 		r.climb(outcome.RecoveryNone)
 	}
+
 	r.sent.drop(j)
 	r.share.returned(j, int64(took))
 }
@@ -92,6 +101,7 @@ func believe(said, stopAs outcome.Outcome) (how outcome.Outcome, lost bool) {
 	if !said.Valid() {
 		return errorOutcome, false
 	}
+
 	switch said.Kind {
 	case outcome.OK:
 		return outcome.Success, false
@@ -109,5 +119,6 @@ func believe(said, stopAs outcome.Outcome) (how outcome.Outcome, lost bool) {
 	case outcome.DeviceLost:
 		return lostOutcome, true
 	}
+
 	return errorOutcome, false
 }

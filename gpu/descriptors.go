@@ -11,7 +11,7 @@ import (
 	"capgpu/ledger"
 )
 
-// What an object has of the process's descriptors, each charged as ledger.Descriptors.
+// How many of the process's descriptors an object has, each charged as ledger.Descriptors.
 // Each has at most one mapping of the process, too.
 const (
 	sessionDescriptors = 1 // its socket, which is not the core's but is there
@@ -62,7 +62,7 @@ func (l *inPassing) release(charge *ledger.Receipt) {
 	l.mu.Lock()
 	delete(l.open, charge)
 	l.mu.Unlock()
-	charge.Release() // once, whoever comes first
+	charge.Release() // once: the first of the two callers
 }
 
 // releaseAll is called when no further one is added.
@@ -91,7 +91,7 @@ func (s *Session) Lend(n uint64) (returned func(), err error) {
 	return func() { s.passing.release(&charge) }, nil
 }
 
-// chargedBuffer is DMA memory whose descriptor is charged to its session.
+// chargedBuffer is DMA memory; its descriptor is charged to its session.
 type chargedBuffer struct {
 	ddf.DMABuffer
 	charge ledger.Receipt
@@ -114,8 +114,8 @@ func (m *memory) charged(get func() (ddf.DMABuffer, error)) (ddf.DMABuffer, erro
 }
 
 // Free implements ddf.DMABuffer. An error says that the buffer is still mapped: the
-// device must not go on. What else went wrong, when the memory is gone already, concerns
-// nobody but the log.
+// device must not go on. If anything else went wrong, the memory is gone already, and only
+// the log hears of it.
 func (b *chargedBuffer) Free() error {
 	err := b.DMABuffer.Free()
 	b.charge.Release() // of one that is still mapped, too: the process ends for it

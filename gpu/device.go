@@ -216,8 +216,9 @@ func (d *Device) Check() error {
 	return err
 }
 
-// Close closes all sessions, then the backend, and checks the books. What was closed
-// before is reclaimed by then, too. When ctx ends first it returns ctx's error and the closing goes on.
+// Close closes all sessions, then the backend, and checks the books. Sessions that were
+// closed before are reclaimed by then, too. When ctx ends first it returns ctx's error and
+// the closing goes on.
 func (d *Device) Close(ctx context.Context) error {
 	d.end.begun.Do(func() { go d.close() })
 	select {

@@ -26,6 +26,7 @@ func (r *reactor) dispatch() {
 			j.finish(how, 0)
 			continue
 		}
+
 		if r.runsHere(j) {
 			r.idle.worked = true
 			failed := r.runHere()
@@ -38,6 +39,7 @@ func (r *reactor) dispatch() {
 			}
 			continue
 		}
+
 		if len(r.sent.free) == 0 {
 			return
 		}
@@ -53,7 +55,7 @@ func (r *reactor) mayDispatch() bool {
 	return r.state == deviceRunning && !r.recovery.mustReset && !r.dev.isLost.Load() && !r.frozen()
 }
 
-// What runs here holds up everything else, and nothing can stop it.
+// Work that runs here holds up everything else, and nothing can stop it.
 const (
 	mostHere      = 64                     // jobs at once
 	mostHereNanos = 50_000                 // that they are expected to take together
@@ -80,6 +82,7 @@ func (r *reactor) runsHere(j *job) bool {
 	if r.traits.runner == nil || r.sent.n > 0 {
 		return false
 	}
+
 	if s := &j.short; !s.asked {
 		s.asked, s.nanos = true, 0
 		switch {
@@ -93,6 +96,7 @@ func (r *reactor) runsHere(j *job) bool {
 			}
 		}
 	}
+
 	return j.short.nanos > 0
 }
 
@@ -104,10 +108,12 @@ func (r *reactor) prepare(work *backend.Job, old backend.Ready) (nanos int64) {
 	if r.traits.runner == nil {
 		return 0
 	}
+
 	ready, nanos, ok := r.traits.runner.Prepare(work, old)
 	if !ok {
 		return 0
 	}
+
 	work.Ready = ready
 	return max(nanos, 1)
 }
@@ -141,13 +147,15 @@ func (r *reactor) runHere() (failed bool) {
 		nanos += j.short.nanos
 		h.jobs, h.works = append(h.jobs, j), append(h.works, &j.work)
 	}
+
 	n := r.callRun(h.works, h.ends[:len(h.works)])
 	r.books--
 	for i, j := range h.jobs[:n] {
 		failed = r.ranHere(j, &h.ends[i]) || failed
 	}
+
 	if n < len(h.jobs) {
-		// The next one has to go the other way. What of a list has run is not run again.
+		// The next one has to be submitted. Entries of a list that have run do not run again.
 		j, end := h.jobs[n], &h.ends[n]
 		j.work.From += end.Begun
 		j.flight.had += end.DeviceTime
@@ -158,6 +166,7 @@ func (r *reactor) runHere() (failed bool) {
 		}
 		r.books--
 	}
+
 	clear(h.jobs)
 	clear(h.works)
 	return failed
@@ -176,9 +185,11 @@ func (r *reactor) ranHere(j *job, end *backend.End) (failed bool) {
 	if end.Outcome.Kind == outcome.Cancelled && j.session().context.Trapped() {
 		how = poisonedOutcome // it was not begun
 	}
+
 	if j.list != nil {
 		j.launched = j.list.launchedBy(uint64(j.work.From) + uint64(end.Begun))
 	}
+
 	took := r.bounded(j, end.DeviceTime)
 	r.books++
 	r.recent.add(j)
@@ -187,6 +198,7 @@ func (r *reactor) ranHere(j *job, end *backend.End) (failed bool) {
 	r.share.returned(j, int64(took))
 	r.books--
 	r.endSent(j, how, took, lost)
+
 	return how.Kind != outcome.OK
 }
 
@@ -211,17 +223,20 @@ func (r *reactor) submit(j *job) {
 	if r.traits.settles {
 		j.flight.sent = time.Now()
 	}
+
 	id := j.work.ID
 	err := r.backend.Submit(&j.work)
 	if err == nil {
 		return
 	}
+
 	// Not taken: the device will not touch it.
 	how := errorOutcome
 	if gpuerr.CodeOf(err) == gpuerr.DeviceLost {
 		how = lostOutcome
 		r.lose("the device said that it is lost")
 	}
+
 	if r.sent.find(id) == j {
 		r.drop(j, 0)
 		j.finish(how, 0)

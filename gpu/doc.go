@@ -9,13 +9,13 @@
 // Each is a node of internal/revoke and dismantled in the order refuse, quiesce,
 // unmap, scrub, release. Each is charged in the ledger before it exists and
 // given back after it was scrubbed; after Device.Close every account is at zero.
-// Session.Close answers when nothing of the session runs or can; what is left to give
-// back is given back behind it (reclaim.go).
+// Session.Close answers when nothing of the session runs or can; the rest is given back
+// behind the answer (reclaim.go).
 //
 // One goroutine, the reactor, owns the device. Work flows along the files:
 //
 //	ring ─► reactor.go, visit.go ─► submit.go take ─► check.go resolve and charge
-//	     ─► fair.go whose turn ─► dispatch.go ─► backend ─► complete.go ─► settle.go
+//	     ─► fair.go pick ─► dispatch.go ─► backend ─► complete.go ─► settle.go
 //	     ─► retire.go ─► ring
 //
 // Short work runs on the reactor itself where the backend offers that (dispatch.go); all
@@ -27,7 +27,7 @@
 //
 // Trusted are the caller (driver/session, the driver's main loop) and the DMA pool. Not
 // trusted are the client on the other side of a ring, which sees nothing but handles of its
-// own session and may do anything to its memory at any time, and the device, whose
+// own session and may do anything to its memory at any time, and the device: its
 // completions may be missing, late, doubled or made up.
 //
 // Work that does not end ok takes along what its session had published before that was told

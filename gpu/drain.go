@@ -19,30 +19,36 @@ func (q *queue) beginDrain(d drain, whole bool) {
 		}
 		d.waiters = append(d.waiters, q.drain.waiters...)
 	}
+
 	q.drain = &d
 	r, in := q.session.dev.reactor, &q.intake
 	if r.frozen() {
 		r.freeze.moved = true
 	}
 	r.cancel(q.session, func(j *job) bool { return j.queue == q }, d.how)
+
 	if j := in.waiting; j != nil {
 		j.fence.forget(&in.waiter)
 		in.waiting = nil
 		j.end(d.how)
 	}
+
 	for at := q.head; at < q.tail; at++ {
 		if j := q.jobs[at%uint64(len(q.jobs))]; j.op == ring.OpSignal && j.state != jobEnded {
 			j.atLeast = d.how
 		}
 	}
+
 	in.discard = 0
 	if in.batch != nil {
 		in.discard = len(in.batch.Entries) - in.begun
 	}
+
 	if whole {
 		in.discard += q.ring.Published() // includes what an earlier cancel left
 		in.skipping = in.skipping && in.discard > 0
 	}
+
 	q.look()
 }
 
@@ -57,13 +63,16 @@ func (q *queue) drainOn() {
 					j.discharge()
 				}
 			}
+
 			q.finishDrain()
 		}
 		return
 	}
+
 	stuck := q.discardAll(d.how)
 	q.retire()
 	q.publish()
+
 	switch {
 	case q.head < q.tail, !stuck && q.intake.discard > 0: // what is in the device ends first
 	case d.last:
@@ -91,13 +100,16 @@ func (q *queue) discardAll(how outcome.Outcome) (stuck bool) {
 				return true
 			}
 		}
+
 		for in.discard > 0 && q.left() && q.mayBegin() {
 			t := &in.batch.Entries[in.begun]
 			in.begun++
 			q.discardOne(q.nextJob(t), t, how)
 		}
+
 		q.giveBatch()
 	}
+
 	return false
 }
 
@@ -130,6 +142,7 @@ func (q *queue) finishDrain() {
 	if q.over {
 		return
 	}
+
 	q.over = true
 	r.leave(q)
 	r.closing.Go(func() {
@@ -144,8 +157,10 @@ func (q *queue) abandon() {
 	if q.drain == nil || !q.drain.last {
 		q.drain = &drain{how: errorOutcome, last: true, code: gpuerr.Internal}
 	}
+
 	q.intake.discard, q.intake.waiting = 0, nil
 	r.cancel(q.session, func(j *job) bool { return j.queue == q }, errorOutcome)
+
 	for _, j := range q.jobs {
 		if j == nil || j.state == jobReady || j.state == jobSent {
 			continue
@@ -160,9 +175,11 @@ func (q *queue) abandon() {
 			}
 			j.fence = nil
 		}
+
 		j.discharge()
 		j.state = jobFree
 	}
+
 	q.broken = true
 	q.look()
 }

@@ -13,15 +13,15 @@ import (
 //	its completion is published   ─► and so does what was published until then
 //	what is published later runs: the client may know, and decides
 //
-// What the device had behind the work that failed, of the same session, ends as dependent
-// as well, whatever the device says of it: it may have read half a result. Work that ended
+// Work of the same session that the device had behind the failure ends as dependent as
+// well, whatever the device says of it: it may have read half a result. Work that ended
 // as dependent takes nothing along: the failure before it did. A trap needs none of this:
 // it ends all that its session has (poison.go).
 
 // failures are those of a session. The reactor's.
 type failures struct {
 	round  uint64 // of its work on the device, from 0: see backend.Context
-	untold int    // that are next to be told, and whose completions are not published
+	untold int    // that are next to be told, with completions that are not published
 }
 
 // fail notes that work did not end ok.
@@ -30,10 +30,12 @@ func (j *job) fail() {
 	if j.how == dependentOutcome || j.discarded || s.poison.Load() != nil || s.dev.isLost.Load() || !s.node.Live() {
 		return // the failure that it depends on did, its client asked for it, or all of the session ends
 	}
+
 	j.failed = true
 	if j.flight.begun {
 		s.failures.round++
 	}
+
 	q.intake.failed++
 	r := s.dev.reactor
 	finishAll(r.unready(q, func(k *job) bool { return k.pos > j.pos }), dependentOutcome)
@@ -42,6 +44,7 @@ func (j *job) fail() {
 			k.how = dependentOutcome
 		}
 	}
+
 	r.doubt(j)
 }
 
@@ -54,6 +57,7 @@ func (r *reactor) doubt(j *job) {
 			k.flight.broken, any = true, true
 		}
 	}
+
 	if any {
 		r.stop(j.session(), func(k *job) bool { return k.flight.broken }, dependentOutcome)
 	}
@@ -73,6 +77,7 @@ func (q *queue) retireFailed(j *job) {
 	if q.outlet.failed++; q.outlet.failed == 1 {
 		q.outlet.first = j.pos
 	}
+
 	for _, other := range q.session.queues {
 		finishAll(q.session.dev.reactor.unready(other, anyJob), dependentOutcome)
 	}
@@ -97,9 +102,11 @@ func (q *queue) publishFailed() {
 	if _, _, collected := q.ring.Marks(); collected > q.outlet.first {
 		after = before
 	}
+
 	for i, other := range s.queues {
 		other.intake.doomed = max(other.intake.doomed, after[i])
 	}
+
 	s.failures.untold -= q.outlet.failed
 	q.outlet.failed = 0
 }

@@ -14,9 +14,9 @@ import (
 // A job is charged an estimate (what the session's last job took) when it is
 // sent, and the difference when it ends.
 
-// A tenant may have sentLeast jobs in the device, and more while they are short: as many
-// as keep a device busy whose jobs take microseconds, and too little to make others wait
-// behind a heap of it, however many sessions it opens.
+// A tenant may have sentLeast jobs in the device, and more while they are short: enough to
+// keep the device busy with jobs of microseconds, and too few to make others wait behind a
+// heap of them, however many sessions the tenant opens.
 const (
 	sentLeast  = 2
 	sentMost   = 16
@@ -40,8 +40,8 @@ type flow struct {
 	sentNanos int64 // what they are estimated to take
 	below     level // of a tenant: its sessions
 
-	// Of a session.
-	ready    *queue // queues with ready jobs, a circle; the one whose turn it is
+	// For a session.
+	ready    *queue // queues with ready jobs, a circle; this one has the turn
 	estimate int64
 }
 
@@ -135,7 +135,7 @@ func (l *level) lift(f *flow) {
 	}
 }
 
-// first is the job whose turn it is, which next takes; nil if there is none.
+// first is the job that has the turn, which next takes; nil if there is none.
 func (top *level) first() *job {
 	if len(top.flows) == 0 {
 		return nil
@@ -143,7 +143,7 @@ func (top *level) first() *job {
 	return top.flows[0].below.flows[0].ready.ready.head
 }
 
-// next takes the job whose turn it is. There is one.
+// next takes the job that has the turn. There is one.
 func (top *level) next() *job {
 	t := top.flows[0]
 	f := t.below.flows[0]
@@ -154,12 +154,14 @@ func (top *level) next() *job {
 	if q.ready.head == nil {
 		q.leaveCircle(f)
 	}
+
 	f.sent++
 	t.sent++
 	j.flight.estimate = f.estimate
 	t.sentNanos += f.estimate
 	f.charge(f.estimate)
 	top.update(f)
+
 	return j
 }
 
@@ -183,10 +185,12 @@ func (top *level) putBack(j *job) {
 	f.parent.sentNanos -= j.flight.estimate
 	f.charge(-j.flight.estimate)
 	j.state = jobReady
+
 	if j.next = q.ready.head; j.next == nil {
 		q.joinCircle(f)
 		q.ready.tail = j
 	}
+
 	q.ready.head = j
 	top.update(f)
 }
@@ -209,8 +213,10 @@ func (top *level) remove(q *queue, match func(*job) bool) (removed jobList) {
 	if q.ready.head == nil {
 		return removed
 	}
+
 	all := q.ready
 	q.ready = jobList{}
+
 	for j := all.pop(); j != nil; j = all.pop() {
 		if match(j) {
 			removed.push(j)
@@ -218,6 +224,7 @@ func (top *level) remove(q *queue, match func(*job) bool) (removed jobList) {
 			q.ready.push(j)
 		}
 	}
+
 	if q.ready.head == nil {
 		f := q.session.flow
 		q.leaveCircle(f)
@@ -244,9 +251,11 @@ func (l *jobList) pop() *job {
 	if j == nil {
 		return nil
 	}
+
 	if l.head = j.next; l.head == nil {
 		l.tail = nil
 	}
+
 	j.next = nil
 	return j
 }
@@ -275,5 +284,6 @@ func (q *queue) leaveCircle(f *flow) {
 			f.ready = q.circle.next
 		}
 	}
+
 	q.circle = circle{}
 }

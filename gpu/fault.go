@@ -13,7 +13,7 @@ import (
 //
 // It means that what runs did not do what it says: the core keeps every span of a
 // job mapped, so either the program made an address up, or the device or its
-// backend went wrong. Whose work it was is told by, in this order,
+// backend went wrong. The core finds the work by, in this order,
 //
 //   - an address in a span of a job, or at most a page beside it: of the jobs that
 //     the device has, oldest first; then of those that ended last, newest first;
@@ -27,7 +27,7 @@ import (
 //
 // Either way the device is reset before anything else is sent to it, and all that it
 // had of others ends innocent (reset), also if it says that it is done: an address
-// that nobody owns may have been anybody's.
+// without an owner may have been in any of that work.
 type Fault struct {
 	IOVA   uint64
 	Write  bool
@@ -35,8 +35,8 @@ type Fault struct {
 	Reason string // the kernel's words
 }
 
-// Fault tells the core of a fault. It returns when it is known whose it was; the
-// reset follows.
+// Fault tells the core of a fault. It returns when the core knows the session that is to
+// blame; the reset follows.
 func (d *Device) Fault(f Fault) {
 	r := d.reactor
 	r.faults.Add(f.Count)
@@ -77,8 +77,8 @@ func (f Fault) record(id backend.JobID, when string) string {
 	return s
 }
 
-// blame finds whose work a fault was, and has a job that the device still
-// has end with it. when is running, or for one that has ended how it did.
+// blame finds the job that a fault belongs to; one that the device still has ends with
+// it. when is running, or for a job that has ended how it did.
 func (r *reactor) blame(iova uint64) (s *Session, id backend.JobID, when string) {
 	guilty := r.sent.oldest
 	for j := r.sent.oldest; j != nil; j = j.flight.newer {
@@ -102,8 +102,8 @@ func (r *reactor) blame(iova uint64) (s *Session, id backend.JobID, when string)
 	return guilty.session(), guilty.work.ID, "running"
 }
 
-// faultReach is how far beside a span an address still tells whose it is: the
-// guard page behind each mapping.
+// faultReach is how far beside a span an address still belongs to its job: the guard
+// page behind each mapping.
 const faultReach = 4096
 
 func nearJob(j *backend.Job, iova uint64) (yes bool) {
@@ -118,8 +118,8 @@ func near(from, bytes, iova uint64) bool {
 	return iova+faultReach >= from && iova < from+bytes+faultReach
 }
 
-// recentJobs are the last jobs that ended, with what they could reach. Only for a
-// device whose memory accesses can fault.
+// recentJobs are the last jobs that ended, with what they could reach. Only a device with
+// memory accesses that can fault has them.
 type recentJobs struct {
 	keep bool
 	jobs [32]recentJob
@@ -154,8 +154,8 @@ func (r *recentJobs) add(j *job) {
 	})
 }
 
-// find returns the newest job whose spans tell the address, or, if anyOf, the one
-// that ended last.
+// find returns the newest job with a span at or beside the address, or, if anyOf, the
+// one that ended last.
 func (r *recentJobs) find(iova uint64, anyOf bool) *recentJob {
 	oldest := time.Now().Add(-recentWindow)
 	var last *recentJob

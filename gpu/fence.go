@@ -177,7 +177,7 @@ const maxOpenPoints = 1024
 // keptPoints is how much room for open points a fence without any keeps.
 const keptPoints = 64
 
-// promise queues a point. Whoever promises must end it, once.
+// promise queues a point. The caller must end it, once.
 func (f *fence) promise(value uint64) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

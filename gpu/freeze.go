@@ -15,8 +15,8 @@ import (
 //	going ──Freeze──► stopping ──(nothing moves)──► held ──Thaw──► going
 //	                     └──(not in time, or lost)──Thaw──► going
 //
-// A queue stops between two entries. What it may still have then is what the core itself
-// holds, which no time changes: a wait for a fence, and entries that were taken and not
+// A queue stops between two entries. It may still have what the core itself holds, which
+// no time changes: a wait for a fence, and entries that were taken and not
 // begun.
 
 // freeze is one stop of a device. The reactor's.
@@ -42,12 +42,15 @@ func (d *Device) Freeze(ctx context.Context) error {
 			r.freeze = &freeze{}
 		}
 	})
+
 	if !free {
 		return gpuerr.New(gpuerr.Busy, "the device is stopped already")
 	}
+
 	nudge(d.records.hurry) // everybody waits now
 	tick := time.NewTicker(frozenPoll)
 	defer tick.Stop()
+
 	for {
 		var still bool
 		var moving []*Session
@@ -56,6 +59,7 @@ func (d *Device) Freeze(ctx context.Context) error {
 				moving = r.moving()
 			}
 		})
+
 		if still {
 			return nil
 		}
@@ -81,9 +85,11 @@ func (r *reactor) hold() bool {
 			still = still && q.mayStop()
 		}
 	}
+
 	d.reclaim.mu.Lock()
 	still = still && len(d.reclaim.busy) == 0
 	d.reclaim.mu.Unlock()
+
 	if still {
 		r.freeze.held = true
 	}

@@ -99,7 +99,7 @@ func (t *table) add(obj any, set func(Handle)) error {
 	return nil
 }
 
-// take ends a handle. Exactly one caller gets the object, whoever races.
+// take ends a handle. Exactly one of racing callers gets the object.
 func take[T any](t *table, h Handle) (*T, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -5,8 +5,8 @@ import (
 	"capgpu/internal/revoke"
 )
 
-// Of what a driver has told (import.go): the memory of a session, which the pool's owner
-// knows to be lent, and the buffers in it.
+// This part of what a driver has told (import.go) is the memory of a session, which the
+// pool's owner knows to be lent, and the buffers in it.
 
 func (im *importer) lend(m *memory, iova, generation, bytes uint64) (ddf.DMABuffer, error) {
 	b, err := m.charged(func() (ddf.DMABuffer, error) { return im.adopt(im.ctx, ddf.IOVA(iova), generation) })

@@ -10,7 +10,7 @@ import (
 	"capgpu/ring"
 )
 
-// Of what a driver has told (import.go): what is made of memory and of nothing else:
+// This part of what a driver has told (import.go) is made of memory and of nothing else:
 // fences, programs, and lists of both.
 
 func (im *importer) fences(s *Session, si *SessionImage) error {

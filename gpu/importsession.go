@@ -11,8 +11,8 @@ import (
 	"capgpu/outcome"
 )
 
-// Of what a driver has told (import.go): tenants with what they have spent and what they
-// are guilty of, sessions, and the tables of their handles.
+// This part of what a driver has told (import.go) is tenants, with what they have spent and
+// what they are guilty of, sessions, and the tables of their handles.
 
 func spendAll(a *ledger.Account, spent []Spent) error {
 	for _, s := range spent {

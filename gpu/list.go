@@ -34,7 +34,7 @@ type list struct {
 	parts    []part        // the same
 	launched []uint32      // how many launches are among the first so many entries
 	nanos    int64         // that all entries are expected to take; 0: it is submitted (dispatch.go)
-	in       []*listSet    // whose sets it is in
+	in       []*listSet    // the sets that it is in
 
 	// recording is the bytes that it was made of, for a successor (export.go).
 	recording []byte
@@ -106,7 +106,7 @@ func (s *listSet) kill() {
 	}
 }
 
-// What a list is charged, in hostMemory: an upper bound of what is kept of a recording,
+// The charges for a list, in hostMemory: an upper bound of what is kept of a recording,
 // here and in the backend. A copy of it for patches (frame) is charged the same.
 const (
 	listFixedBytes = 1 << 10

@@ -17,7 +17,7 @@ import (
 // sessions of one, however much each asks for. The time that it took is charged as
 // device time, and counts in the fair share. Closing the session ends it.
 
-// line is a place that one at a time has. Those who wait get it in the order in
+// line is a place for one goroutine at a time. Those that wait get it in the order in
 // which they came.
 type line chan struct{}
 

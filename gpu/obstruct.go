@@ -6,11 +6,11 @@ import (
 	"capgpu/gpuerr"
 )
 
-// What a tenant has can keep the device from being stopped, or from being told to a
-// successor, for everybody. Who is in the way is told then, so that an operator who will
-// not wait can have these sessions ended, and nobody else's (Preempt).
+// Things that one tenant has can keep the device from being stopped, or from being told to
+// a successor, for everybody. The core then names the sessions in the way, so that an
+// impatient operator can have these ended, and nobody else's (Preempt).
 
-// Obstructed is why the device was not stopped or not told, and whose it was.
+// Obstructed is why the device was not stopped or not told, and the sessions that caused it.
 type Obstructed struct {
 	err      error
 	sessions []uint64
@@ -34,8 +34,8 @@ func obstructedBy(err error, sessions []*Session) error {
 }
 
 // moving are the sessions of which something moves although the device is to stop. If that
-// is work which is in the device, they are those of the tenant whose work it is: what is
-// behind that is not in the way of itself.
+// is work in the device, they are those of its tenant: work behind it is not in the way of
+// itself.
 func (r *reactor) moving() (all []*Session) {
 	first := r.atWork()
 	for _, s := range r.dev.sessionList() {
@@ -52,7 +52,8 @@ func (r *reactor) moving() (all []*Session) {
 	return all
 }
 
-// atWork is whose work has been in the device for the longest; nil: there is none.
+// atWork is the tenant with the work that has been in the device for the longest; nil if
+// there is none.
 func (r *reactor) atWork() *tenant {
 	if r.sent.oldest == nil {
 		return nil

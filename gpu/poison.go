@@ -7,9 +7,9 @@ import (
 
 // A trap poisons the session it happened in, and so does an access that the IOMMU
 // refused (fault.go): nobody can say what such work has left in the memory of its
-// session, so nothing that was to come after it there runs. What the session has
-// can still be read, asked about and closed. Sessions above, below and beside it have device contexts of
-// their own and notice nothing.
+// session, so nothing that was to come after it there runs. The session's objects can
+// still be read, asked about and closed. Sessions above, below and beside it have device
+// contexts of their own and notice nothing.
 //
 //	device: job traps ─► Complete ─► poison ─► what waits, or is in the device: cancelled
 //	                                   └─────► what comes later: refused, or ends cancelled

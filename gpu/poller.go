@@ -19,7 +19,7 @@ type poller interface {
 	close()
 }
 
-// channelPoller is a poller of rings within the process, whose doorbells are calls. It
+// channelPoller is a poller of rings within the process; their doorbells are calls. It
 // works on virtual time.
 type channelPoller struct {
 	mail  *mailbox

@@ -27,7 +27,7 @@ type program struct {
 	lists   listSet
 	charges [2]ledger.Receipt
 	loaded  bool
-	source  *program // whose code it is; nil: its own, or the device's
+	source  *program // has the code; nil: it is this one's own, or the device's
 
 	// name of a built-in one and bundle of a loaded one are for a successor (export.go).
 	name   string
@@ -35,7 +35,7 @@ type program struct {
 	took   time.Duration // to load
 
 	mu sync.Mutex
-	// opened are those whose source this one is; nil once it is closing.
+	// opened are the programs with this one as source; nil once it is closing.
 	// +checklocks:mu
 	opened map[*program]struct{}
 }
@@ -84,8 +84,8 @@ func (s *Session) OpenProgram(name string) (Handle, *backend.ProgramInfo, error)
 	return s.chargedProgram(p, 0, func() (backend.Program, error) { return code, nil })
 }
 
-// openLoaded opens what is loaded here or above. The code is charged to who loaded
-// it; here it is one program more.
+// openLoaded opens what is loaded here or above. The code is charged to the session that
+// loaded it; here it is one program more.
 func (s *Session) openLoaded(name string) (Handle, *backend.ProgramInfo, error) {
 	source := s.findLoaded(name)
 	if source == nil {
@@ -95,7 +95,7 @@ func (s *Session) openLoaded(name string) (Handle, *backend.ProgramInfo, error) 
 	return s.chargedProgram(p, 0, func() (backend.Program, error) { return source.code, nil })
 }
 
-// findLoaded looks upwards. A session whose list of programs is its own, and has
+// findLoaded looks upwards. A session with a list of programs of its own, which names
 // others, sees nothing of those above.
 func (s *Session) findLoaded(name string) *program {
 	digest, ok := parseDigest(name)

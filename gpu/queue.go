@@ -287,8 +287,8 @@ func (q *queue) release() {
 }
 
 // CancelQueue ends everything published so far as cancelled, and returns when
-// nothing of it runs. What is in the device is stopped there. Entries for which the
-// client has left no room for completions end so, too, once there is room.
+// nothing of it runs. Jobs in the device are stopped there. Entries for which the client
+// has left no room for completions end so, too, once there is room.
 func (s *Session) CancelQueue(h Handle) error {
 	if err := s.enter(); err != nil {
 		return err

@@ -24,7 +24,7 @@ import (
 // is over when it returns: the reactor is between two steps then.
 //
 // It never blocks but in its sleep: resets and questions to the manager are asked by
-// goroutines of their own (recover.go, settle.go), programs are loaded and lists recorded
+// goroutines of their own (reset.go, settle.go), programs are loaded and lists recorded
 // by the callers, and a backend's Submit does not wait. A visit takes at most one batch of
 // a ring.
 //
@@ -124,11 +124,13 @@ func newReactor(d *Device) (*reactor, error) {
 	if !t.settles {
 		t.runner, _ = d.cfg.Backend.(backend.Runner)
 	}
+
 	t.resetter, _ = d.cfg.Backend.(backend.ContextResetter)
 	t.virtual = d.cfg.Rings != nil || d.cfg.newRing != nil
 	r.recent.keep = info.DMA
 	r.sent.init(info.Limits.MaxJobs)
 	r.recovery.changed = make(chan struct{}, 1)
+
 	if t.virtual {
 		r.poll = newChannelPoller(&r.mail)
 	} else {
@@ -138,6 +140,7 @@ func newReactor(d *Device) (*reactor, error) {
 		}
 		r.poll = p
 	}
+
 	r.mail.wake = r.poll.wake
 	return r, nil
 }
@@ -155,6 +158,7 @@ func (r *reactor) run() {
 		r.retireAll()
 		r.rest(now)
 	}
+
 	r.closing.Wait()
 	r.poll.close()
 }
@@ -168,22 +172,27 @@ func (r *reactor) deliver() {
 	if !any {
 		return
 	}
+
 	r.letters = mail
 	r.idle.worked = true
+
 	for _, c := range mail.done {
 		r.complete(c)
 	}
+
 	for _, f := range mail.calls {
 		f()
 	}
+
 	for _, q := range mail.due {
 		q.isDue.Store(false)
 		r.wakeQueue(q)
 	}
+
 	r.retireAll() // before anything else is sent: see failure.go
 }
 
-// wakeQueue looks at a queue whose client has rung, or for which a fence was reached.
+// wakeQueue looks at a queue after its client has rung, or a fence of it was reached.
 func (r *reactor) wakeQueue(q *queue) {
 	if q.over {
 		return
@@ -197,11 +206,14 @@ func (r *reactor) join(q *queue) error {
 	if err := r.poll.add(q); err != nil {
 		return gpuerr.New(gpuerr.IO, "%v; close other objects and try again", err)
 	}
+
 	q.intake.taken, _, _ = q.ring.Marks()
 	q.session.queues = append(q.session.queues, q)
+
 	if r.state == deviceLost {
 		q.beginDrain(drain{how: lostOutcome, last: true, code: gpuerr.DeviceLost}, true)
 	}
+
 	r.activate(q)
 	return nil
 }
@@ -213,12 +225,14 @@ func (r *reactor) leave(q *queue) {
 	if q.outlet.failed > 0 { // its client is told by the end of the ring
 		q.session.failures.untold -= q.outlet.failed
 	}
+
 	if i := q.session.queuesIndex(q); i >= 0 {
 		all := q.session.queues
 		last := len(all) - 1
 		all[i], all[last] = all[last], nil
 		q.session.queues = all[:last]
 	}
+
 	if q.intake.batch != nil {
 		r.batches.put(q.intake.batch, q.mostArgs)
 		q.intake.batch = nil
@@ -259,8 +273,10 @@ func (r *reactor) retire(q *queue) {
 	case r.frozen():
 		return // Thaw looks again
 	}
+
 	q.retire()
 	q.publish()
+
 	if q.poll.held && q.mayBegin() {
 		q.poll.held = false
 		r.activate(q)
@@ -318,16 +334,19 @@ func (r *reactor) rest(now time.Time) {
 		}
 		return
 	}
+
 	// A sender that posts from here on finds the reactor asleep, or its mail is found now.
 	if r.mail.asleep.Store(true); r.mail.full.Load() || r.quit {
 		r.mail.asleep.Store(false)
 		return
 	}
+
 	next := r.due(now)
 	if next == 0 {
 		r.mail.asleep.Store(false)
 		return
 	}
+
 	r.recovery.sleeps(now, next)
 	rang := r.poll.sleep(next, r.rang[:0])
 	r.mail.asleep.Store(false)

@@ -16,21 +16,21 @@ import (
 )
 
 // A close of a session is answered when nothing of it is accepted any more and none of
-// its jobs runs or will (revoke.Node.Cut). What is in proportion to what it has, to
-// unmap, scrub and free its memory and then to give back its charges, is done behind the
-// answer, by a goroutine of the tenant:
+// its jobs runs or will (revoke.Node.Cut). Work in proportion to what it has (unmap, scrub
+// and free its memory, then give back its charges) is done behind the answer, by a
+// goroutine of the tenant:
 //
 //	Session.Close ──cut──► answer
 //	                └────► reclaimer ──► quiesced, unmapped, scrubbed, released ──► audit record
 //
-// Until then it is charged to who had it. So the ledger never lies, and a tenant cannot
-// have more behind its closes than its limits. What it asks for and does not get only
-// because of that, it waits for (orReclaimed).
+// Until then it is charged to the tenant that had it. So the ledger never lies, and a tenant
+// cannot have more behind its closes than its limits. A call that is refused only because of
+// that waits (orReclaimed).
 //
 // A tenant's sessions go one after the other. How long a piece takes can be its client's
 // doing: the more memory is in it the longer, and a client that has a descriptor of memory
 // can keep it from being punched. So each tenant has a goroutine of its own, while it has
-// something, and nobody waits for it but who asks for what it has.
+// something, and only calls that ask for what it has wait for it.
 
 // reclaimer has these goroutines.
 type reclaimer struct {
@@ -86,7 +86,7 @@ func (r *reclaimer) runReclaim(t *tenant) {
 	}
 	start.Stop()
 	for r.step(t) {
-		runtime.Gosched() // whoever has an answer to send goes first
+		runtime.Gosched() // a goroutine with an answer to send goes first
 	}
 	r.idle(t)
 }
@@ -170,16 +170,16 @@ func (d *Device) orReclaimed(ctx context.Context, t *tenant, over <-chan struct{
 	}
 	ctx, stop := context.WithTimeout(ctx, reclaimPatience)
 	defer stop()
-	for gpuerr.CodeOf(err) == gpuerr.Quota && d.reclaim.await(ctx, over, d.whose(t, err), ended) {
+	for gpuerr.CodeOf(err) == gpuerr.Quota && d.reclaim.await(ctx, over, d.waitsFor(t, err), ended) {
 		ended = d.reclaim.ended.Load()
 		err = try()
 	}
 	return err
 }
 
-// whose remains may be what a tenant was refused for: its own, or where it is the
-// device that has no more, anybody's (nil).
-func (d *Device) whose(t *tenant, refusal error) *tenant {
+// waitsFor is the tenant with the remains that a refused call waits for: t itself, or nil
+// (any tenant) where it is the device that has no more.
+func (d *Device) waitsFor(t *tenant, refusal error) *tenant {
 	e := gpuerr.From(refusal)
 	if class, ok := ledger.ParseClass(e.Resource); ok && d.ledger.Root().Available(class) >= e.Asked {
 		return t
@@ -208,7 +208,7 @@ func (r *reactor) heldOf(s *Session) (mine []pinned) {
 	return mine
 }
 
-// session is whose job it was, nil for one that used nothing.
+// session is the job's, nil for one that used nothing.
 func (p pinned) session() *Session {
 	switch {
 	case p.program != nil:

@@ -10,7 +10,7 @@ import (
 
 // A recording is the bytes that a client makes a list of: entries as they lie in a
 // ring, 64 bytes each, then the area that their arguments lie in, as in the arena of a
-// ring. What is here looks at them alone; RecordList resolves them.
+// ring. This file looks at the bytes alone; RecordList resolves them.
 
 // Bounds of a recording. They are published (docs/wire.md).
 const (
@@ -29,7 +29,7 @@ func newRecording(b []byte, entries uint32) *recording {
 	return &recording{entries: b[:n], args: b[n:], left: uint64(len(b)) - n}
 }
 
-// entry reads the i-th entry, with its arguments, into t, whose memory it uses again.
+// entry reads the i-th entry, with its arguments, into t, and uses t's memory again.
 // Entries are read in order, once each: together they have no more arguments than there
 // are bytes for them, so that what is made of them is bounded by what was sent.
 func (r *recording) entry(i int, t *ring.Taken) error {

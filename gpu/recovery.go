@@ -9,7 +9,7 @@ import (
 // RecoveryStep is where the device stands on the ladder (watch.go).
 type RecoveryStep = outcome.RecoveryStep
 
-// RecoveryState is what anybody may know of the ladder: nothing of whose work it is.
+// RecoveryState is what anybody may know of the ladder: it names no tenant or session.
 type RecoveryState struct {
 	Step      RecoveryStep // now
 	Last      RecoveryStep // how far the last incident went
@@ -32,7 +32,7 @@ type Incident struct {
 	At    time.Time    `json:"at"`
 	// Late is how long after its deadline that of the work was seen to be missed.
 	Late time.Duration `json:"late,omitempty"`
-	// Tenant and Session are whose work it was, if anybody's. Others are not told.
+	// Tenant and Session had the work, if anybody had. Others are not told.
 	Tenant  string `json:"tenant,omitempty"`
 	Session uint64 `json:"session,omitempty"`
 }
@@ -61,7 +61,8 @@ type recovery struct {
 	looksAt time.Time
 }
 
-// Each step has a record when it is over: who, which, why and for how long. A tenant can
+// Each step has a record when it is over: the tenant, the step, its reason and how long it
+// took. A tenant can
 // cause thousands in a second (deadlines of its own that it lets pass), so of each tenant's
 // stepBurst in a row are recorded, and then one in stepInterval, which counts the others.
 const (
@@ -126,8 +127,8 @@ func (r *reactor) climb(step RecoveryStep) {
 	nudge(c.changed)
 }
 
-// recordStep records the step that is over. What follows a respawn the manager
-// records: the end of this driver, and the start of the next.
+// recordStep records the step that is over. The manager records what follows a respawn:
+// the end of this driver, and the start of the next.
 func (r *reactor) recordStep(took time.Duration, now time.Time) {
 	c := &r.recovery
 	p := c.paces[c.whose]
@@ -156,8 +157,8 @@ func (d *Device) Recovery() (st RecoveryState) {
 // for one receiver.
 func (d *Device) RecoveryChanged() <-chan struct{} { return d.reactor.recovery.changed }
 
-// status leaves out whose work it was, unless it is the tenant's that asks, or
-// the operator does (empty).
+// status leaves out the tenant and session that had the work, unless that tenant asks,
+// or the operator does (empty).
 func (c *recovery) status(tenant string) RecoveryStatus {
 	st := RecoveryStatus{Step: c.step, Incidents: c.incidents, Steps: map[string]uint64{}, StepNanos: map[string]int64{}}
 	for step, n := range c.counts {

@@ -139,7 +139,7 @@ func (f *frame) restore() {
 	f.touched, f.nanos = f.touched[:0], f.list.nanos
 }
 
-// patch changes one entry. What it changes stays within the same buffer, or within the
+// patch changes one entry. The new value stays within the same buffer, or within the
 // inline bytes.
 func (f *frame) patch(p *ring.Patch) gpuerr.Code {
 	j := &f.jobs[p.Entry]

@@ -18,6 +18,7 @@ func (r *reactor) resetStuck(j *job) {
 	if j.flight.stoppedAt.After(since) {
 		since = j.flight.stoppedAt
 	}
+
 	culprit, id := j.session(), j.work.ID
 	r.incident(j, "did not stop")
 	queueFirst := r.queueMayHelp(culprit)
@@ -26,10 +27,12 @@ func (r *reactor) resetStuck(j *job) {
 	if !j.flight.guilty {
 		r.dev.strike(culprit, "did not stop", "")
 	}
+
 	if queueFirst {
 		r.resetContext(culprit, id, since)
 		return
 	}
+
 	r.reset(id, since)
 }
 
@@ -57,6 +60,7 @@ func (r *reactor) resetContext(s *Session, guilty backend.JobID, since time.Time
 	if last := since.Add(3 * r.dev.cfg.HangBound / 8); last.Before(until) {
 		until = last
 	}
+
 	aside(r, func() (err error) {
 		ctx, stop := context.WithDeadline(context.Background(), until)
 		defer stop()
@@ -87,6 +91,7 @@ func (r *reactor) contextWasReset(s *Session, guilty backend.JobID) {
 		}
 		j = next
 	}
+
 	r.climb(outcome.RecoveryNone)
 	r.state = deviceRunning
 	r.recovery.fruitless++
@@ -129,9 +134,11 @@ func (r *reactor) endByReset(j *job, guilty backend.JobID, of *Session, now time
 	case j.flight.broken, of != nil && j.session() == of:
 		x.how = dependentOutcome
 	}
+
 	if j.work.ID == guilty {
 		x.took = now.Sub(r.sent.headSince)
 	}
+
 	r.drop(j, x.took)
 	return x
 }
@@ -148,6 +155,7 @@ func (r *reactor) reset(guilty backend.JobID, since time.Time) {
 		crashpoint.Here("driver.reset.begun")
 		if done.err = r.backend.Reset(ctx); done.err == nil {
 			crashpoint.Here("driver.reset.done")
+
 			// The faults of what was reset away come before anything else is sent.
 			done.known = r.ask(r.dev.cfg.HangBound / 4)
 		}
@@ -175,6 +183,7 @@ func (r *reactor) wasReset(guilty backend.JobID, known settlement) {
 	if j := r.sent.find(guilty); j != nil {
 		of = j.session()
 	}
+
 	var endings []ending
 	for j := r.sent.oldest; j != nil; j = r.sent.oldest {
 		f := &j.flight
@@ -195,6 +204,7 @@ func (r *reactor) wasReset(guilty backend.JobID, known settlement) {
 		r.drop(j, took)
 		endings = append(endings, ending{j, how, took})
 	}
+
 	r.climb(outcome.RecoveryNone)
 	r.recovery.fruitless, r.recovery.mustReset = 0, false
 	r.state = deviceRunning

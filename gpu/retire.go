@@ -32,6 +32,7 @@ func (q *queue) retire() {
 			q.waited(j, how)
 		}
 	}
+
 	for q.head < q.tail {
 		j := q.jobs[q.head%uint64(len(q.jobs))]
 		switch {
@@ -63,12 +64,15 @@ func (q *queue) complete(j *job) {
 	if j.op != ring.OpSignal || j.code != gpuerr.None {
 		out.group = outcome.Worse(out.group, j.how)
 	}
+
 	if len(out.told) == mostTold {
 		q.publish()
 	}
+
 	if out.told == nil {
 		out.told = make([]ring.Completion, 0, mostTold)
 	}
+
 	out.told = out.told[:len(out.told)+1]
 	c := &out.told[len(out.told)-1]
 	*c = ring.Completion{UserData: j.user, Outcome: j.how, Code: j.code}
@@ -78,13 +82,16 @@ func (q *queue) complete(j *job) {
 	case j.code == gpuerr.Quota:
 		c.Available = j.available
 	}
+
 	q.countEnd(j.how)
 	if j.launched > 0 {
 		q.session.replayed(j)
 	}
+
 	if j.failed {
 		q.retireFailed(j)
 	}
+
 	j.fence = nil
 	j.discharge()
 	j.state = jobFree
@@ -106,12 +113,14 @@ func (q *queue) publish() {
 	if len(out.told) == 0 {
 		return
 	}
+
 	crashpoint.Here("driver.completion.told")
 	if out.failed > 0 {
 		q.publishFailed()
 	} else {
 		q.ring.Publish(out.told)
 	}
+
 	crashpoint.Here("driver.completion.published")
 	out.told = out.told[:0]
 }

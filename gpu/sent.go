@@ -84,12 +84,14 @@ func (s *sentJobs) add(j *job) {
 	s.n++
 	j.state = jobSent
 	j.flight.older = s.newest
+
 	if s.newest == nil {
 		s.oldest = j
 		s.headChanged()
 	} else {
 		s.newest.flight.newer = j
 	}
+
 	s.newest = j
 }
 
@@ -105,11 +107,13 @@ func (s *sentJobs) drop(j *job) {
 	} else {
 		s.newest = f.older
 	}
+
 	if f.older != nil {
 		f.older.flight.newer = f.newer
 	} else if s.oldest = f.newer; s.oldest != nil {
 		s.headChanged()
 	}
+
 	f.older, f.newer = nil, nil
 }
 
@@ -138,11 +142,13 @@ func (s *sentJobs) check(places int) error {
 			return gpuerr.New(gpuerr.Internal, "job %d is listed as sent and has no slot", j.work.ID)
 		}
 	}
+
 	for _, j := range s.slots {
 		if j != nil {
 			slotted++
 		}
 	}
+
 	if places = max(places, 1); listed != slotted || listed != s.n || slotted+len(s.free) != places {
 		return gpuerr.New(gpuerr.Internal, "%d jobs listed, %d counted, %d in slots, %d slots free of %d", listed, s.n, slotted, len(s.free), places)
 	}

@@ -108,8 +108,8 @@ func (d *Device) OpenSession(a Attach) (*Session, error) {
 // maxRestrictions bounds the chain of accounts that each charge walks.
 const maxRestrictions = 8
 
-// Restrict opens a weaker session below this one. What it holds is charged to
-// this session, too, and it ends with it.
+// Restrict opens a weaker session below this one. Everything it holds is charged to this
+// session, too, and it ends with it.
 func (s *Session) Restrict(p Policy) (*Session, error) {
 	if err := s.enterToWork(); err != nil {
 		return nil, err
@@ -226,8 +226,8 @@ func (s *Session) parentID() uint64 {
 	return s.parent.id
 }
 
-// quiesce comes when all queues have ended, and with them all jobs. What is left of them, if the device was lost meanwhile, is what
-// the device may still have.
+// quiesce comes when all queues have ended, and with them all jobs. Jobs that are left, if
+// the device was lost meanwhile, are those that the device may still have.
 func (s *Session) quiesce() {
 	for _, p := range s.dev.reactor.heldOf(s) {
 		p.quiesce()

@@ -9,11 +9,11 @@ import (
 	"capgpu/gpuerr"
 )
 
-// A device that moves memory by itself may report success of a job whose access the
-// IOMMU refused: what it wrote is not there. The IOMMU reports the refusal before the
+// A device that moves memory by itself may report success of a job after the IOMMU refused
+// an access of it: what it wrote is not there. The IOMMU reports the refusal before the
 // device can say that it is done, but the record is the kernel's, which writes it some
-// time later, and whose reader may be behind. So an OK of such a device is held until
-// Config.Settle has answered: by then Device.Fault was called for every refusal until
+// time later, and the reader of the record may be behind. So an OK of such a device is held
+// until Config.Settle has answered: by then Device.Fault was called for every refusal until
 // now. A device error is held, too: a fault may be what it is.
 //
 //	complete ──► reported ──settle──► ok, or failed (deviceError)

@@ -29,14 +29,17 @@ func (q *queue) fetch(most int) (n int, err error) {
 	if !q.mayFetch() {
 		return 0, nil
 	}
+
 	in, r := &q.intake, q.session.dev.reactor
 	if in.batch == nil {
 		in.batch = r.batches.get(q.mostArgs)
 	}
+
 	in.begun = 0
 	n, err = q.ring.TakeMany(in.batch, min(most, len(q.jobs)-int(q.tail-q.head)))
 	in.taken += uint64(len(in.batch.Entries))
 	q.giveBatch()
+
 	return n, err
 }
 
@@ -55,6 +58,7 @@ func (q *queue) take() (took bool, err error) {
 			return false, err
 		}
 	}
+
 	in, r := &q.intake, q.session.dev.reactor
 	for q.left() && q.mayBegin() {
 		t := &in.batch.Entries[in.begun]
@@ -69,6 +73,7 @@ func (q *queue) take() (took bool, err error) {
 			r.books--
 		}
 	}
+
 	q.giveBatch()
 	if took {
 		q.look() // a signal may be the head
@@ -80,9 +85,11 @@ func (q *queue) take() (took bool, err error) {
 func (q *queue) nextJob(t *ring.Taken) *job {
 	slot := &q.jobs[q.tail%uint64(len(q.jobs))]
 	q.tail++
+
 	if *slot == nil || (*slot).lent {
 		*slot = &job{queue: q}
 	}
+
 	j := *slot
 	j.op, j.user = t.Op, t.UserData
 	j.ended = ended{}
@@ -92,6 +99,7 @@ func (q *queue) nextJob(t *ring.Taken) *job {
 	j.pos = q.intake.taken - uint64(len(q.intake.batch.Entries)-q.intake.begun) - 1
 	j.next = nil
 	j.state = jobHeld
+
 	return j
 }
 
@@ -105,13 +113,16 @@ func (q *queue) begin(j *job, t *ring.Taken) bool {
 		j.refuseFor(err)
 		return false
 	}
+
 	j.charged = true
 	crashpoint.Here("driver.submit.charged")
+
 	if t.Code != gpuerr.None {
 		*skips = *skips || t.Op == ring.OpWait
 		j.refuse(t.Code)
 		return false
 	}
+
 	e := &t.Entry
 	switch e.Op {
 	case ring.OpNop:
@@ -133,23 +144,28 @@ func (q *queue) beginWork(j *job, t *ring.Taken) bool {
 		j.refuse(gpuerr.Unimplemented)
 		return false
 	}
+
 	if q.intake.skipping {
 		j.end(dependentOutcome)
 		return false
 	}
+
 	if err := s.banned(); err != nil {
 		j.refuseFor(err)
 		return false
 	}
+
 	if err := s.account.CanSpend(ledger.DeviceTime); err != nil {
 		j.refuseFor(err)
 		return false
 	}
+
 	if code := q.resolve(j, t); code != gpuerr.None {
 		j.letGo()
 		j.refuse(code)
 		return false
 	}
+
 	// Only now: what is wrong with an entry is told all the same.
 	switch {
 	case s.unpoisoned() != nil:
@@ -161,8 +177,10 @@ func (q *queue) beginWork(j *job, t *ring.Taken) bool {
 		j.end(dependentOutcome)
 		return false
 	}
+
 	crashpoint.Here("driver.submit.resolved")
 	j.budget, j.stall = s.budget(e.DeadlineMicros)
+
 	if e.Op == ring.OpLaunch {
 		s.countLaunch(&j.work)
 	}
@@ -183,10 +201,12 @@ func (q *queue) beginSignal(j *job, e *ring.Entry) {
 	if err == nil {
 		err = f.promise(e.FenceValue())
 	}
+
 	if err != nil {
 		j.refuseFor(err)
 		return
 	}
+
 	j.fence, j.value = f, e.FenceValue()
 	q.intake.skipping = false // what follows is not covered by the wait that failed
 }
@@ -198,6 +218,7 @@ func (q *queue) beginWait(j *job, e *ring.Entry) {
 		j.end(dependentOutcome)
 		return
 	}
+
 	f, err := lookup[fence](q.session.handles, Handle(e.Object))
 	if err != nil {
 		// Running what was to wait would be worse than not running it.
@@ -205,6 +226,7 @@ func (q *queue) beginWait(j *job, e *ring.Entry) {
 		in.skipping = true
 		return
 	}
+
 	j.fence, j.value, j.orderOnly = f, e.FenceValue(), e.OrderOnly()
 	q.waitFor(j)
 }

@@ -11,9 +11,8 @@ import (
 )
 
 // The policy can change while sessions are open. The numbers that it gives a tenant hold
-// for open sessions as well, at once; sessions that it allows no longer are ended, by
-// whoever knows the policy (the device-manager), and a tenant that it has no more is
-// forgotten:
+// for open sessions as well, at once; the device-manager, which knows the policy, ends the
+// sessions that it allows no longer, and a tenant that it has no more is forgotten:
 //
 //	known ──EndTenant──► leaving ──(its last session is reclaimed)──► forgotten
 //	  ▲                     │

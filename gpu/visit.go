@@ -11,11 +11,12 @@ import (
 // completions again.
 const visitSlice = 50 * time.Microsecond
 
-// visit looks at the rings that are active, in turn: it takes entries, and has the clients
-// wake the reactor whose rings had nothing for a while.
+// visit looks at the rings that are active, in turn: it takes entries. Where a ring had
+// nothing for a while, its client has to wake the reactor.
 func (r *reactor) visit(now time.Time) {
 	look := r.lookFor()
 	until := now.Add(visitSlice)
+
 	for n := len(r.active); n > 0; n-- {
 		if r.next >= len(r.active) {
 			r.next = 0
@@ -48,9 +49,11 @@ func (r *reactor) visitQueue(q *queue, now time.Time, look time.Duration) (worke
 		q.look()
 		return true
 	}
+
 	if q.poll.active && (q.left() || q.ring.Ready()) {
 		worked = r.takeFrom(q)
 	}
+
 	switch {
 	case worked:
 		q.poll.worked = now
@@ -103,6 +106,7 @@ func (r *reactor) deactivate(q *queue) {
 	if !q.poll.active {
 		return
 	}
+
 	last := len(r.active) - 1
 	moved := r.active[last]
 	r.active[q.poll.index], r.active[last] = moved, nil
@@ -119,9 +123,11 @@ func (r *reactor) caught(q *queue) {
 	if p == nil {
 		return
 	}
+
 	if r.books > 0 {
 		panic(p)
 	}
+
 	r.dev.log.Error("a queue ends because of a bug", "session", q.session.id, "panic", p, "stack", string(debug.Stack()))
 	q.abandon()
 }

@@ -93,6 +93,7 @@ func (r *reactor) due(now time.Time) time.Duration {
 	case j.flight.reported.yes: // the device is done with it
 		return watchTick
 	}
+
 	left := r.limit(j).Sub(now)
 	if r.traits.progresser != nil {
 		left = min(left, watchTick)
@@ -109,6 +110,7 @@ func (r *reactor) limit(j *job) time.Time {
 		}
 		return since.Add(r.patience(j))
 	}
+
 	limit, stalled := r.sent.headSince.Add(j.budget), r.sent.progressAt.Add(j.stall)
 	if stalled.Before(limit) {
 		return stalled
@@ -122,23 +124,29 @@ func (r *reactor) watch(now time.Time) {
 		r.endAll()
 		return
 	}
+
 	r.woke(now)
 	j := r.sent.oldest
+
 	if r.state != deviceRunning || j == nil && !r.recovery.mustReset {
 		return
 	}
+
 	if r.recovery.mustReset {
 		r.resetFaulted()
 		return
 	}
+
 	r.follow(now)
 	if j.flight.reported.yes || r.limit(j).After(now) {
 		return
 	}
+
 	if j.flight.stopAs.Kind != outcome.Pending {
 		r.resetStuck(j)
 		return
 	}
+
 	r.stopLate(j, now)
 }
 
@@ -149,13 +157,16 @@ func (r *reactor) stopLate(j *job, now time.Time) {
 	f.stopAs, f.stoppedAt, f.ran = hangOutcome, now, now.Sub(r.sent.headSince)
 	f.guilty = now.Sub(r.sent.progressAt) >= s.allowed(s.fair)
 	r.incident(j, "deadline missed")
+
 	if r.recovery.culprit == j {
 		r.recovery.last.Late = late
 	}
+
 	r.climb(outcome.Cancelling)
 	if f.guilty { // it counts before anybody is told how the job ends
 		s.dev.strike(s, "deadline missed", "")
 	}
+
 	r.backend.Cancel(j.work.ID)
 }
 
@@ -186,6 +197,7 @@ func (r *reactor) woke(now time.Time) {
 	if c.looksAt.IsZero() || late < standstill || r.sent.stills == maxStills {
 		return
 	}
+
 	c.looksAt = time.Time{}
 	r.sent.stills++
 	putOff(&r.sent.headSince, late, now)
