@@ -103,9 +103,9 @@ func TestAuditBytesRunOut(t *testing.T) {
 	require.NoError(t, r.dev.Check())
 }
 
-// Each step of recovery is on record when it is over: whose it was, which, why and for how
-// long. Who causes thousands has a few of them, with how many there were; another tenant's
-// are not lost for it.
+// Each step of recovery is on record when it is over: the tenant, the step, its reason and
+// how long it took. A tenant that causes thousands has a few of them, with how many there
+// were; another tenant's are not lost for it.
 func TestStepsAreRecorded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hand := newHandBackend()

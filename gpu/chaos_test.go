@@ -87,7 +87,7 @@ func TestHappyBesideSad(t *testing.T) {
 	t.Logf("innocent %d times", innocent)
 }
 
-// A slot whose generations are used up is never used again.
+// A slot with no generation left is never used again.
 func TestGenerationsRunOut(t *testing.T) {
 	table := newTable()
 	x := &fence{}

@@ -29,8 +29,8 @@ func (r *rig) descriptors() uint64 {
 	return 0
 }
 
-// What tenants have of the process's descriptors is bounded over all of them, and
-// given back.
+// The tenants' share of the process's descriptors is bounded over all of them, and given
+// back.
 func TestDescriptorsAreBounded(t *testing.T) {
 	ctx := context.Background()
 	r := newMemRig(t, withDescriptors(12))
@@ -60,7 +60,7 @@ func TestDescriptorsAreBounded(t *testing.T) {
 	require.Zero(t, r.descriptors())
 }
 
-// What is left for tenants leaves the process something, whatever its limit.
+// The share for tenants leaves the process something, whatever its limit.
 func TestDescriptorLimit(t *testing.T) {
 	for process, want := range map[uint64]uint64{0: 0, 16: 8, 256: 192, 1024: 768, 65536: 49152} {
 		require.Equal(t, want, descriptorLimit(process), "of %d", process)
@@ -75,8 +75,8 @@ func openDescriptors(t *testing.T) int {
 	return len(list)
 }
 
-// A queue whose client has it costs the driver three descriptors, and one whose
-// client has closed it goes on until it is closed.
+// A queue that its client has costs the driver three descriptors; after the client has
+// closed its end it goes on until it is closed.
 func TestQueueCostsThreeDescriptors(t *testing.T) {
 	r := newRig(t)
 	s := r.open("alice")
@@ -137,7 +137,7 @@ func TestFreeThatOnlyComplains(t *testing.T) {
 	r.idle(s)
 }
 
-// What is on its way to a client when its session ends is charged no longer than that.
+// Descriptors on their way to a client when its session ends are charged no longer than that.
 func TestLentWhenTheSessionEnds(t *testing.T) {
 	r := newMemRig(t)
 	s := r.open("alice")

@@ -13,9 +13,9 @@ import (
 	"capgpu/outcome"
 )
 
-// TestDestroyWhileTheSessionCloses: closing an object waits for whoever closes
-// its session, and that one waits for those inside the session. So nobody may
-// close an object from inside.
+// TestDestroyWhileTheSessionCloses: closing an object waits for the goroutine that closes
+// its session, and that one waits for those inside the session. So nobody may close an
+// object from inside.
 func TestDestroyWhileTheSessionCloses(t *testing.T) {
 	r := newRig(t)
 	for range 300 {

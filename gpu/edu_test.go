@@ -69,7 +69,7 @@ func TestEduHangs(t *testing.T) {
 	})
 }
 
-// Whoever has work on a device that is unplugged hears so at once.
+// A client with work on a device that is unplugged hears so at once.
 func TestEduUnplugged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, m := eduRig(t)

@@ -19,7 +19,8 @@ import (
 
 const wild = 0xdead0000 // no span of any test is near it
 
-// newDMADevice is a device whose word alone makes no ok; settle is Config.Settle.
+// newDMADevice is a device that is not believed alone when it says ok; settle is
+// Config.Settle.
 func newDMADevice(t *testing.T, settle func(ctx context.Context, d *Device) error) (*rig, *handBackend) {
 	hand := newHandBackend()
 	hand.dma = true
@@ -91,7 +92,7 @@ func TestFault(t *testing.T) {
 		require.Equal(t, "iommuFault", alice.status().Trap)
 		require.NoError(t, r.dev.Check())
 
-		// What others send goes on.
+		// Work of others goes on.
 		qb.fill(bb, 0, 4, 1)
 		hand.finish(hand.nth(t, sent), outcome.Success, 0)
 		requireOK(t, qb.one())
@@ -105,7 +106,7 @@ func TestFault(t *testing.T) {
 	})
 }
 
-// An address tells whose it is, whatever runs.
+// An address tells the job that it belongs to, whatever runs.
 func TestFaultNextToASpan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, hand := newDMADevice(t, nil)

@@ -37,7 +37,7 @@ func TestFenceOrder(t *testing.T) {
 	require.Equal(t, errorOutcome, how)
 }
 
-// What a client makes the core remember is bounded, and given up when it ends.
+// A client makes the core remember only so much, and that is given up when it ends.
 func TestOpenPointsAreBounded(t *testing.T) {
 	f := &fence{}
 	for v := range uint64(1024) {

@@ -10,7 +10,7 @@ import (
 	"capgpu/outcome"
 )
 
-// Of a frozen device nothing moves, whatever is signalled or published, and all of it goes
+// Nothing of a frozen device moves, whatever is signalled or published, and all of it goes
 // on with Thaw.
 func TestNothingMovesWhileFrozen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -16,7 +16,7 @@ import (
 	nouns "capgpu/program"
 )
 
-// handBackend is a device whose every move is the test's.
+// handBackend is a device that makes no move but the test's.
 type handBackend struct {
 	limits   backend.Limits
 	dma      bool

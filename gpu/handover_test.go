@@ -58,7 +58,7 @@ func executions(d *mock.Device) int {
 	return len(all)
 }
 
-// What clients have goes on in another device: the same rings, the same handles, the same
+// Everything that clients have goes on in another device: the same rings, the same handles, the same
 // bytes, fences that nobody has signalled, entries that nobody has taken, a list, a
 // program that was loaded, a restricted session. No job runs twice.
 func TestHandOver(t *testing.T) {
@@ -295,8 +295,8 @@ func TestHandOverOfTheGuilty(t *testing.T) {
 	require.ErrorIs(t, err, gpuerr.Banned)
 }
 
-// What depends on failed work does so in another device, too, and nothing else: one failed
-// job and a wait keep nobody from going on there.
+// Work that depends on failed work does so in another device, too, and nothing else does:
+// one failed job and a wait keep nobody from going on there.
 func TestHandOverOfWhatDepends(t *testing.T) {
 	leakcheck.Check(t)
 	r, pool := newMovableRig(t, failFills(mock.FaultErrorCompletion))

@@ -30,5 +30,5 @@ func TestHangsBesideShortWork(t *testing.T) {
 	require.Zero(t, r.dev.Status("").Resets)
 }
 
-// shortDeadline is the policy of who hangs, so that the test is short.
+// shortDeadline is the policy of the tenant that hangs, so that the test is short.
 func shortDeadline(a *Attach) { a.MaxDeadline = 10 * time.Millisecond }

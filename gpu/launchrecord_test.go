@@ -11,7 +11,7 @@ import (
 	"capgpu/ddf/fake"
 )
 
-// Of all launches of a session, every third is recorded; refused ones do not count.
+// Every third launch of a session is recorded; refused ones do not count.
 func TestLaunchRecords(t *testing.T) {
 	for every, want := range map[uint64][]int{0: nil, 1: {1, 2, 3, 4, 5, 6, 7}, 3: {3, 6}} {
 		t.Run(fmt.Sprint(every), func(t *testing.T) {

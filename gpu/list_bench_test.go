@@ -51,8 +51,8 @@ func BenchmarkReplay(b *testing.B) {
 	}
 }
 
-// BenchmarkReplayAlone is what one replay of 50 launches takes whose client waits for it,
-// as for the next token of a model, and how much of that is not the device's time.
+// BenchmarkReplayAlone is how long one replay of 50 launches takes while its client waits
+// for it, as for the next token of a model, and how much of that is not the device's time.
 func BenchmarkReplayAlone(b *testing.B) {
 	const launches, cols = 50, 64
 	for _, rows := range []uint32{4, 172, 1376} {

@@ -424,7 +424,7 @@ func TestListStops(t *testing.T) {
 	require.Equal(t, revokedOutcome, q.one().Outcome)
 }
 
-// What goes wrong with the device ends a list as it does any job.
+// A fault of the device ends a list as it does any job.
 func TestListFaults(t *testing.T) {
 	for kind, want := range map[mock.FaultKind]outcome.Outcome{
 		mock.FaultErrorCompletion:     errorOutcome,

@@ -110,8 +110,8 @@ func TestLoadsEndWithTheirSession(t *testing.T) {
 	})
 }
 
-// Time beside the device counts in the fair share: against whoever competes, and
-// for nobody who had the device alone.
+// Time beside the device counts in the fair share against competitors, and does not count
+// for a tenant that had the device alone.
 func TestSpentTimeIsShared(t *testing.T) {
 	var top level
 	alice, bob := newFlow(newFlow(nil, 2), 1), newFlow(newFlow(nil, 1), 1)
@@ -136,8 +136,8 @@ func TestSpentTimeIsShared(t *testing.T) {
 	require.Same(t, bob.parent, top.flows[0])
 }
 
-// What was loaded is released once, when nothing of it runs; what was opened from
-// it is not another.
+// A loaded program is released once, when nothing of it runs; a program opened from it is
+// not another.
 func TestLoadedProgramsAreReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hand := newHandBackend()

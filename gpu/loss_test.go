@@ -116,7 +116,7 @@ func TestDeviceLoss(t *testing.T) {
 	}
 }
 
-// Who is told that the device is lost finds it so: nothing that he asks for then succeeds.
+// A client that was told that the device is lost finds it so: no request of it succeeds then.
 func TestLostBeforeItIsTold(t *testing.T) {
 	for name, lose := range map[string]func(*handBackend, *client, Handle){
 		"completion": func(h *handBackend, q *client, b Handle) {

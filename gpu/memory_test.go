@@ -11,7 +11,7 @@ import (
 	"capgpu/gpuerr"
 )
 
-// What one tenant wrote is never seen by another, nor by itself in a new buffer.
+// The bytes that one tenant wrote are never seen by another, nor by itself in a new buffer.
 func TestResidue(t *testing.T) {
 	r := newRig(t, func(_ *Config, fo *fake.Options) { fo.LimitBytes = 4 << 20 })
 	for round := range 6 {

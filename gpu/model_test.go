@@ -296,7 +296,7 @@ func (x *machine) submit(*rapid.T) {
 	}
 	var wants []want
 	refused := func(code gpuerr.Code) want { return want{how: outcome.Outcome{Kind: outcome.Failed}, code: code} }
-	failed := false // work of the batch, whose rest depends on it
+	failed := false // work of the batch: the rest depends on it
 	m.queue.mem.hide()
 	for range rapid.IntRange(1, 12).Draw(x.t, "entries") {
 		var w want

@@ -97,7 +97,7 @@ func (deadRing) Doorbell() int                               { return -1 }
 func (deadRing) OnDoorbell(func())                           {}
 func (deadRing) Close(gpuerr.Code)                           {}
 
-// newMovableRig is a rig whose device another can go on with.
+// newMovableRig is a rig with a device that another can go on with.
 func newMovableRig(t testing.TB, options ...rigOption) (*rig, *movablePool) {
 	r := newRig(t, options...)
 	m := &movablePool{DMAPool: r.dev.cfg.DMA, all: map[ddf.IOVA]*movable{}}

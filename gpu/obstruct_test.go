@@ -25,9 +25,9 @@ func inTheWay(t *testing.T, err error) []uint64 {
 	return o.InTheWay()
 }
 
-// Work that does not end keeps the device from being stopped: it is known whose it is, and
-// only that session ends if the operator will not wait, and is told why. What waits behind
-// it goes on.
+// Work that does not end keeps the device from being stopped: the core names its session,
+// only that session ends if the operator will not wait, and it is told why. Work behind it
+// goes on.
 func TestWhoIsInTheWayOfAFreeze(t *testing.T) {
 	leakcheck.Check(t)
 	r, pool := newMovableRig(t, withScript(mock.Fault{Kind: mock.FaultSlow, Job: 1, Duration: mock.Duration(time.Hour)}))
@@ -60,8 +60,8 @@ func TestWhoIsInTheWayOfAFreeze(t *testing.T) {
 	requireOK(t, qb.one())
 }
 
-// One tenant with more than can be told, or loaded again in time, is named, and not the
-// others, who have some as well.
+// One tenant with more than can be told, or loaded again in time, is named; the others,
+// which have some as well, are not.
 func TestWhoIsInTheWayOfAnExport(t *testing.T) {
 	leakcheck.Check(t)
 	r, pool := newMovableRig(t)
@@ -158,7 +158,7 @@ func closeAll(fds []int) {
 	}
 }
 
-// atWork is whose work the device has had for the longest.
+// atWork is the tenant with the work that the device has had for the longest.
 func atWork(r *rig) (t *tenant) {
 	r.dev.reactor.mail.call(func() { t = r.dev.reactor.atWork() })
 	return t

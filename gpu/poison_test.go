@@ -18,8 +18,8 @@ import (
 
 var someTrap = outcome.Outcome{Kind: outcome.Failed, Cause: outcome.TrapCause, Trap: outcome.Trap{Kind: outcome.OutOfBounds, Binding: 1, Offset: 64}}
 
-// What is queued behind a trap, in the device, in the engine or in another queue of
-// the session, ends cancelled and is never begun.
+// Work behind a trap, in the device, in the reactor or in another queue of the session,
+// ends cancelled and is never begun.
 func TestTrapPoisonsWhatIsQueued(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hand := newHandBackend()

@@ -99,8 +99,8 @@ func TestLoadFromMemoryThatIsGone(t *testing.T) {
 	require.False(t, copyGuarded(make([]byte, 8), gone[:8]))
 }
 
-// What is loaded can be opened again by its digest, here and below, and ends with
-// what was loaded.
+// A loaded program can be opened again by its digest, here and below, and the opened one
+// ends with the loaded one.
 func TestOpenByDigest(t *testing.T) {
 	hand := newHandBackend()
 	r := newMemRig(t, withBackend(hand))
@@ -132,7 +132,7 @@ func TestOpenByDigest(t *testing.T) {
 	}
 	require.Equal(t, loadedBytes(50), parent.Budget()[ledger.ProgramBytes].Used)
 
-	// The one who opened it runs it; the one who loaded it ends it.
+	// The session that opened it runs it; the session that loaded it ends it.
 	opened, _, err := child.OpenProgram(name)
 	require.NoError(t, err)
 	b := buf(t, child, 4096)

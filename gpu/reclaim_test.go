@@ -106,7 +106,7 @@ func TestCloseTouchesNoObject(t *testing.T) {
 	r.idle(s)
 }
 
-// Who closes at its limits and opens again gets what it had, whatever class it is.
+// A tenant that closes at its limits and opens again gets what it had, whatever the class.
 func TestReopenAtTheLimit(t *testing.T) {
 	limits := ledger.NoLimits()
 	limits[ledger.Sessions], limits[ledger.Buffers], limits[ledger.Fences], limits[ledger.Programs] = 1, 3, 1, 1

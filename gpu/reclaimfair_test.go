@@ -25,7 +25,7 @@ func slowFree(_ *Config, o *fake.Options) {
 	}
 }
 
-// Who closes and opens again at its limit does not wait for a neighbour's remains.
+// A tenant that closes and opens again at its limit does not wait for a neighbour's remains.
 func TestReclaimWaitsForNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newMemRig(t, withBackend(newHandBackend()), slowFree)
@@ -48,8 +48,8 @@ func TestReclaimWaitsForNoOther(t *testing.T) {
 	})
 }
 
-// stickyPool's ranges are scrubbed when somebody lets it, as those of memory whose
-// inode a client has locked are punched.
+// stickyPool's ranges are scrubbed when somebody lets it, as memory is punched when a client
+// lets go of its lock on the inode.
 type stickyPool struct {
 	ddf.DMAPool
 	letGo chan struct{}

@@ -39,7 +39,7 @@ func (c *client) replayPlain(list Handle) {
 	c.push(ring.ReplayEntry(0, uint64(list), 0), nil, nil)
 }
 
-// Whoever closes what is in a list waits until the device is done with the list.
+// A caller that closes an object in a list waits until the device is done with the list.
 func TestListInUse(t *testing.T) {
 	for name, closes := range map[string]func(s *Session, b, p, l Handle) error{
 		"buffer":  func(s *Session, b, _, _ Handle) error { return s.DestroyBuffer(b) },
@@ -266,8 +266,8 @@ func TestListRaces(t *testing.T) {
 	}
 }
 
-// A replay that was begun while its list was being closed is not sent any more: who
-// closes may have looked for it before the engine had it.
+// A replay that was begun while its list was being closed is not sent any more: the caller
+// that closes may have looked for it before the reactor had it.
 func TestListWithdrawn(t *testing.T) {
 	r := newRig(t)
 	s := r.open("alice")

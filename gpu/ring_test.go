@@ -274,7 +274,7 @@ func BenchmarkLaunch(b *testing.B) {
 	}
 }
 
-// A ring whose memory faults ends that queue; the driver and its other queues go on.
+// A fault in a ring's memory ends that queue; the driver and its other queues go on.
 func TestRingMemoryGone(t *testing.T) {
 	r := newRig(t)
 	s := r.open("alice")
@@ -319,8 +319,8 @@ func ringMappings(t *testing.T) map[mapping]bool {
 	return all
 }
 
-// A client that launches one by one is served while its queue looks at its ring. What others
-// want of the queue is seen in between.
+// A client that launches one by one is served while the reactor looks at its ring. Requests
+// of others to the queue are seen in between.
 func TestServedWhileItLooks(t *testing.T) {
 	r := newRig(t, withBackend(newDoer()))
 	s := r.open("alice")

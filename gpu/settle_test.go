@@ -58,8 +58,8 @@ func TestOKIsSettled(t *testing.T) {
 	})
 }
 
-// What was done before another's hang stays done; before another's fault, nobody can
-// say whose that was.
+// Work that was done before another's hang stays done; before another's fault, nobody can
+// say which job was at fault.
 func TestDoneBeforeAReset(t *testing.T) {
 	for name, c := range map[string]struct {
 		fault            bool

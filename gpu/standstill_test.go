@@ -16,7 +16,7 @@ func (r *reactor) standStill(d time.Duration) {
 	r.mail.post(func() { r.recovery.looksAt = time.Now().Add(-d) })
 }
 
-// What ran when the machine stood still gets what it had not had of its time.
+// Work that ran when the machine stood still gets the time that it did not have.
 func TestStandstillIsNobodysFault(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hand := newHandBackend()
@@ -34,7 +34,7 @@ func TestStandstillIsNobodysFault(t *testing.T) {
 		hand.finish(id, outcome.Success, 0)
 		requireOK(t, q.one())
 		require.Equal(t, 50*time.Millisecond, time.Since(begin))
-		// Who hangs is found all the same.
+		// A job that hangs is found all the same.
 		begin = time.Now()
 		q.launchFor(30*time.Millisecond, p, whole(b))
 		hand.nth(t, 1)

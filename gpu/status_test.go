@@ -58,8 +58,8 @@ func TestStatus(t *testing.T) {
 	require.Empty(t, r.dev.Status("bob").Tenants[0].Sessions)
 }
 
-// What is being closed is not sent to the device, wherever the job was when it
-// began to be closed.
+// A job that uses an object which is being closed is not sent to the device, wherever the
+// job was when the close began.
 func TestWithdrawnJobIsNotSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hand := newHandBackend()

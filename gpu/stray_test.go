@@ -122,8 +122,8 @@ func (b *strayingBackend) read(d *Device) {
 	}
 }
 
-// Whatever strays, when, and whenever that is noticed: no work that did is ever told
-// to be ok, all ends once, and who did not stray can go on.
+// Whatever strays, when, and whenever that is noticed: no work that did is ever told to be
+// ok, all ends once, and tenants that did not stray can go on.
 func TestNeverOKIfItStrayed(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Log("seed", seed)

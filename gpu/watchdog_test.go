@@ -61,8 +61,8 @@ func TestDeadlineLosesTheRace(t *testing.T) {
 	})
 }
 
-// A device is given the time that it needs to stop a job: on the mock device, whose
-// jobs wait for pages that their client punched out, no less than 200 ms.
+// A device is given the time that it needs to stop a job: on the mock device, where jobs
+// wait for pages that their client punched out, no less than 200 ms.
 func TestCancelPatience(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mockDevice, err := mock.New(mock.Options{})
