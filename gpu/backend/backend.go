@@ -122,7 +122,7 @@ type Sink interface {
 	DeviceGone(reason string)
 }
 
-// What is known of a program; package program says it. The core has checked that
+// The core knows this of a program; package program says it. The core has checked that
 // the count of a job's Dim3 fits.
 type (
 	Dim3        = program.Dim3
@@ -179,7 +179,7 @@ type Info struct {
 	// never called.
 	LoadsPrograms bool
 	// DMA says that the device moves memory by itself, through an IOMMU: it may
-	// report success of a job whose access the IOMMU refused. The core then asks
+	// report success of a job although the IOMMU refused its access. The core then asks
 	// for the refusals (gpu.Config.Settle) before it tells an OK.
 	DMA bool
 	// Verifies says that the backend reports success only of what it has seen to be
@@ -220,8 +220,8 @@ type Backend interface {
 	Programs() []string
 	// Builtin returns a built-in program; gpuerr.NoProgram if there is none.
 	Builtin(name string) (Program, error)
-	// Load admits a program bundle, whose bytes become the backend's. What is not in
-	// the profile is a *program.Refusal; a backend without a program verifier answers
+	// Load admits a program bundle; its bytes become the backend's. A bundle outside
+	// the profile gets a *program.Refusal; a backend without a program verifier answers
 	// gpuerr.Unimplemented. When ctx ends, Load does so soon, with gpuerr.Busy unless it
 	// had another answer: everybody's loads wait for it.
 	Load(ctx context.Context, bundle []byte) (Program, error)

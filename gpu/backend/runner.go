@@ -30,15 +30,15 @@ type Runner interface {
 	// It may be called at any time, from any goroutine, also during Run.
 	Prepare(job *Job, old Ready) (r Ready, nanos int64, ok bool)
 
-	// Run runs jobs in order, each with a Ready, and lists whose entries all have one, from
-	// their From on. Before each it looks at Context.Trapped, and ends a job whose context is
-	// as Cancelled; a trap ends its Context. A job that did not end ok is the last one that
+	// Run runs jobs in order, each with a Ready, and lists of entries that all have one, from
+	// their From on. Before each it looks at Context.Trapped, and ends a job as Cancelled if
+	// its context is; a trap ends its Context. A job that did not end ok is the last one that
 	// it runs, unless it was a trap or came after one in its context.
 	//
 	// It runs n ≤ len(jobs) and fills ends[:n], which is as long as jobs and zero. n <
 	// len(jobs) without that means that the next one must go by Submit: the device is being
 	// reset, is gone or closed, has something to do with this job that Run cannot, or has
-	// been kept far longer than was expected. Of that one nothing is told, but if it is a
+	// been kept far longer than was expected. Nothing is told of that one, but if it is a
 	// list ends[n] says how many of its entries have run, all ok, and for how long.
 	//
 	// Nothing that was submitted is outstanding, or Run returns 0. The caller keeps its calls

@@ -21,10 +21,10 @@
 // The engine reports success also of an access that the IOMMU has refused. So a step
 // counts only once the driver has seen that the destination holds what the source
 // held. It is repeated when it does not, and after three times the job ends as a
-// device error. Who writes to the destination of a copy under way can earn that, too;
-// bytes of the source that change meanwhile are whatever they were at some time. (Of
-// a source all of whose bytes change in each step nothing can be seen; the core asks
-// for the IOMMU's refusals before it believes an ok, see backend.Info.DMA.)
+// device error. A client that writes to the destination of a copy under way can earn that,
+// too; bytes of the source that change meanwhile are whatever they were at some time.
+// (Nothing can be seen where all bytes of a source change in each step; the core asks for
+// the IOMMU's refusals before it believes an ok, see backend.Info.DMA.)
 //
 // The device is trusted with what the IOMMU lets it reach and with nothing else: no
 // register value is used as an address or a length. All-ones reads, or an

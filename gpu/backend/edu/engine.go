@@ -38,8 +38,8 @@ func (d *Device) takeNext() *task {
 	}
 }
 
-// next is the job whose turn it is, nil if there is none. A job whose round is
-// over is never begun.
+// next is the job that has the turn, nil if there is none. A job is never begun after its
+// round is over.
 func (d *Device) next() *task {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -85,7 +85,7 @@ func TestFactorialLanes(t *testing.T) {
 
 func job(r *rig, in backend.Span) *backend.Job { return r.factorial(in, in, 1) }
 
-// An operand that would take the unit too long ends the launch. What is before it is
+// An operand that would take the unit too long ends the launch. The operands before it are
 // done.
 func TestFactorialOperandTooLarge(t *testing.T) {
 	bubble(t, edutest.Options{}, func(t *testing.T, r *rig) {
@@ -167,7 +167,7 @@ func TestMemoryGone(t *testing.T) {
 			"operands":  {func(gone backend.Span) *backend.Job { return lanes(gone, r.span(zeros(size))) }, 0},
 			"results":   {func(gone backend.Span) *backend.Job { return lanes(r.span(zeros(size)), gone) }, 1},
 		} {
-			// What the driver sees of it and what the device sees are all zeros.
+			// The driver and the device both see all zeros of it.
 			job := c.job(vanishing(t, r, size, left))
 			got := r.run(job).Outcome
 			require.Equal(t, outcome.TrapCause, got.Cause, "%s: %v", name, got)

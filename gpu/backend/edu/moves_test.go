@@ -135,7 +135,7 @@ func TestUnmappedDestination(t *testing.T) {
 	})
 }
 
-// Who writes to the source of a copy under way gets bytes of some time, and an ok.
+// A client that writes to the source of a copy under way gets bytes of some time, and an ok.
 func TestSourceThatChanges(t *testing.T) {
 	bubble(t, edutest.Options{}, func(t *testing.T, r *rig) {
 		src, dst := r.span(text(2048)), r.span(zeros(2048))

@@ -173,7 +173,7 @@ func (d *Device) abortLocked(ctx context.Context) error {
 	return err
 }
 
-// settleLocked wakes those who wait for the device to be quiet.
+// settleLocked wakes the goroutines that wait for the device to be quiet.
 //
 // +checklocks:d.mu
 func (d *Device) settleLocked() {

@@ -135,8 +135,8 @@ func TestReset(t *testing.T) {
 	})
 }
 
-// What never ends fails each Reset, its job is never completed, and its memory stays the
-// device's until the end.
+// A transfer that never ends fails each Reset, its job is never completed, and its memory
+// stays the device's until the end.
 func TestStuck(t *testing.T) {
 	bubble(t, edutest.Options{}, func(t *testing.T, r *rig) {
 		r.m.SetTrouble(edutest.Trouble{Stuck: true})
@@ -261,7 +261,7 @@ func TestOpenRefuses(t *testing.T) {
 	})
 }
 
-// What the driver before has left running is waited for.
+// Open waits for a transfer that the driver before has left running.
 func TestOpenWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, err := edutest.New(edutest.Options{})

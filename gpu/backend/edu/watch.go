@@ -14,7 +14,7 @@ type Counters struct {
 	LostInterrupts     uint64 // work that had ended without its interrupt
 	SpuriousInterrupts uint64 // that had no reason
 	Storms             uint64
-	Repeats            uint64 // steps whose bytes did not arrive
+	Repeats            uint64 // steps after which the bytes had not arrived
 }
 
 type counters struct{ lost, spurious, storms, repeats atomic.Uint64 }

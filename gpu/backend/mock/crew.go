@@ -32,7 +32,7 @@ type crew struct {
 
 // task is one job's work, cut into blocks. Blocks are handed out in order, so when
 // one traps every earlier one has been run or is being run: which trap is the
-// lowest does not depend on who runs what.
+// lowest does not depend on which worker runs which block.
 type task struct {
 	dev     *Device
 	slot    *slot
@@ -44,12 +44,12 @@ type task struct {
 	serial  bool   // results would depend on the order of blocks
 	reverse bool   // blocks run from the last to the first (serial)
 
-	// Of copies and fills.
+	// For copies and fills.
 	dst     []byte
 	src     []byte
 	words   []uint32
 	pattern uint32
-	// Of launches.
+	// For launches.
 	bindings [maxBindings][]byte
 	body     *native.Body
 	call     native.Call

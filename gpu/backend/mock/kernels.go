@@ -19,7 +19,7 @@ const (
 	// one that runs is kept in any case.
 	maxKernelBytes = 256 << 20
 	// The form that a program was loaded with is kept with it if it takes at most so
-	// much: it is then paid for, by whoever loaded the program.
+	// much: it is then paid for, by the session that loaded the program.
 	maxFirstBytes  = 48 << 10
 	maxFirstFactor = 32 // of the module, in addition
 	// moduleFactor is how much larger a module in memory is than its bytes, about.
@@ -45,7 +45,7 @@ type variant struct {
 }
 
 // kernels are the compiled forms that are kept, the last used first. They are the
-// engine's while it has a job, and else of whoever holds Device.mu.
+// engine's while it has a job, and else the goroutine's that holds Device.mu.
 type kernels struct {
 	subgroup int
 	wg       *sync.WaitGroup // of the device
@@ -84,8 +84,8 @@ func (k *kernels) get(s *slot, job *backend.Job, workers int) (*variant, error) 
 }
 
 // compiled compiles beside the engine, which leaves when the job is stopped: there
-// are modules of some kilobytes that take most of a second. What its job has left is
-// told to stop, so that nobody else waits for it.
+// are modules of some kilobytes that take most of a second. A compilation that its job has
+// left is told to stop, so that nobody else waits for it.
 func (k *kernels) compiled(s *slot, c *code, f form) (*lane.Kernel, error) {
 	if c.first != nil && f == (form{block: c.program.Info.Block}) {
 		kernel := c.first

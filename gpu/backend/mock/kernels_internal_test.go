@@ -100,7 +100,7 @@ func TestBugs(t *testing.T) {
 	}
 }
 
-// What a fast body cannot do after all is done by the lane engine, from the start.
+// The lane engine does what a fast body cannot do after all, from the start.
 func TestDeclinedBody(t *testing.T) {
 	d, err := New(Options{Workers: 4})
 	require.NoError(t, err)
@@ -238,7 +238,8 @@ func bundleOf(constants int) []byte {
 	return b.Bytes()
 }
 
-// What is kept of a program is counted with its module, and goes with the program:
+// The compiled form that is kept of a program is counted with its module, and goes with the
+// program:
 // while the device has nothing to do, and when it is busy, before its next job.
 func TestReleasedProgramsAreForgotten(t *testing.T) {
 	d, err := New(Options{Workers: 1})
@@ -284,7 +285,7 @@ func TestReleasedProgramsAreForgotten(t *testing.T) {
 	require.GreaterOrEqual(t, large.moduleBytes(), uint64(5000*4*4*moduleFactor), "a module counts with what it is parsed to")
 }
 
-// Who loads a program may give it up, also while it is compiled.
+// The caller that loads a program may give it up, also while it is compiled.
 func TestLoadEndsWithItsContext(t *testing.T) {
 	d, err := New(Options{})
 	require.NoError(t, err)

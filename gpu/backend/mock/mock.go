@@ -2,7 +2,7 @@
 //
 // It behaves as hardware does: jobs wait in a FIFO of fixed depth, one engine
 // runs them one at a time and in order, device time is measured on the
-// monotonic clock (of bursts: package tick), and completions arrive at the Sink from
+// monotonic clock (in Run: package tick), and completions arrive at the Sink from
 // the device's own goroutines, possibly before Submit has returned. The same job on
 // the same memory has the same result, however many workers the engine uses, unless
 // its program has a data race.
@@ -14,21 +14,17 @@
 //
 //	Submit ──► queue ──runEngine──► kernel (runWorker…) ──► Sink.Complete
 //	              └── Cancel ──► runAttendant ──────────────► Sink.Complete
-//	Burst, BurstList ──► kernel ──► End (on the caller's goroutine)
+//	Run ──► kernel ──► End (on the caller's goroutine)
 //
 // A queued job that is cancelled is completed at once, out of order: nobody has
 // to wait for the job before it, which may be another tenant's. A running job is
 // stopped at its next block of work.
 //
-// Short jobs may be run in bursts (ready.go, burst.go), while the engine has nothing
-// to do: results, outcomes, the log and the faults of a script are the same. Fit for
-// them are copies and fills of at most 64 KiB, and launches that take at most 20 µs
-// whatever the data are: of fast bodies those that say how long they take
-// (native.Body.Nanos), and on the lane engine programs without loops
-// (lane.Kernel.Steady). A device whose log has digests runs none.
-//
-// The device can be had to stand still while a job runs (pause.go): at its next block of
-// work, or where the lane engine looks whether to stop. Then it runs bursts, too.
+// The caller may run short jobs itself (ready.go, run.go), while the engine has nothing to
+// do: results, outcomes, the log and the faults of a script are the same. Fit for that are
+// copies and fills of at most 64 KiB, and launches that take at most 20 µs whatever the data
+// are: fast bodies that say how long they take (native.Body.Nanos), and on the lane engine
+// programs without loops (lane.Kernel.Steady). A device that logs digests runs none.
 //
 // Memory is the client's too. It may change or vanish at any time: every access
 // is bounded by the length of its span, and a page that can no longer be read
@@ -39,7 +35,7 @@
 // particular StrayDMA asks the device's own IOMMU, which knows only the spans of
 // the job.
 //
-// Locks: Device.mu, held for bookkeeping and through a burst; never while the engine
+// Locks: Device.mu, held for bookkeeping and through a Run; never while the engine
 // runs a kernel, nor while a Sink is called. Reset and Close wait for calls of the Sink to return, so a
 // Sink must not call them, nor hold what it needs in Complete while it does.
 //

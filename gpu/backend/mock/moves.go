@@ -5,7 +5,7 @@ import (
 	"capgpu/outcome"
 )
 
-// What the device does without a program: copies and fills.
+// The device does copies and fills without a program.
 
 // Blocks between two looks at the stop flag: well under a millisecond, also when
 // every page is touched for the first time.

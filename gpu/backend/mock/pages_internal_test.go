@@ -32,7 +32,7 @@ func freshWords(t testing.TB, bytes uint64) []byte {
 	return b
 }
 
-// What is filled and copied to, and was never touched, takes few faults.
+// Memory that is filled or copied to, and was never touched, takes few faults.
 func TestFewFaults(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

@@ -35,7 +35,7 @@ type code struct {
 func (c *code) Info() *backend.ProgramInfo { return &c.program.Info }
 
 // builtins are the programs of the library, admitted when they are first asked
-// for. What was admitted does not change, and all devices share it.
+// for. An admitted program does not change, and all devices share it.
 var builtins = sync.OnceValue(func() map[string]func() (*verify.Program, error) {
 	all := map[string]func() (*verify.Program, error){}
 	for _, name := range library.Names() {
@@ -137,9 +137,9 @@ func (d *Device) codeOf(p *verify.Program, kernel *lane.Kernel) *code {
 	return c
 }
 
-// Release implements backend.Releaser. What the engine keeps of a program is the
-// engine's: it finds a note when it next looks for work, which is now. One of which
-// it keeps nothing needs none, so that notes are as few as what is kept.
+// Release implements backend.Releaser. The kept form of a program is the engine's: it finds
+// a note when it next looks for work, which is now. A program without a kept form needs no
+// note, so that notes are as few as kept forms.
 func (c *code) Release() {
 	d := c.dev
 	if d == nil || !c.kept.Load() {

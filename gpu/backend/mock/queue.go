@@ -193,7 +193,7 @@ func (d *Device) releaseLocked(s *slot) {
 	d.free = append(d.free, s)
 }
 
-// settleLocked wakes those who wait for something to be over: they look again.
+// settleLocked wakes the goroutines that wait for something to be over: they look again.
 //
 // +checklocks:d.mu
 func (d *Device) settleLocked() {

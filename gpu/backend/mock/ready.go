@@ -9,8 +9,8 @@ import (
 	"capgpu/program/native"
 )
 
-// ready is a job whose way through the device has been found once: what is looked up
-// and computed for each job otherwise is here.
+// ready is a job that was prepared once: it has what is looked up and computed for each job
+// otherwise.
 type ready struct {
 	dev     *Device
 	job     *backend.Job
@@ -41,7 +41,7 @@ const (
 	readyFill
 )
 
-// What may run at once.
+// Bounds of what may run at once.
 const (
 	shortBytes = 64 << 10 // of a copy or fill
 	moveNanos  = 20       // to begin one
@@ -49,7 +49,7 @@ const (
 )
 
 // Prepare implements backend.Runner. Fit are copies and fills of at most 64 KiB and
-// launches whose code takes a steady time, whatever it is that runs them.
+// launches with code that takes a steady time, whether a fast body or the lane engine runs it.
 func (d *Device) Prepare(job *backend.Job, old backend.Ready) (_ backend.Ready, nanos int64, ok bool) {
 	if job == nil || job.Op == backend.OpList || job.Check || checkJob(job) != nil {
 		return nil, 0, false
@@ -59,7 +59,7 @@ func (d *Device) Prepare(job *backend.Job, old backend.Ready) (_ backend.Ready, 
 		r = &ready{dev: d}
 	}
 	r.reset(job)
-	// What a bug in a body is to cost is the engine's to say.
+	// The engine says what a bug in a body costs.
 	defer func() {
 		if p := recover(); p != nil {
 			sayBug(p)

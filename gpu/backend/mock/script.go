@@ -2,7 +2,7 @@ package mock
 
 import "capgpu/gpu/backend/mock/faults"
 
-// What goes wrong with a device, by its names in package faults.
+// The faults of a device, by their names in package faults.
 type (
 	Script    = faults.Script
 	Fault     = faults.Fault

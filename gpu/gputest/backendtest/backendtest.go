@@ -4,11 +4,11 @@
 // backend names as the mock device does (fill_u32, copy, vecadd_f32, saxpy_f32,
 // matvec_f32, spin, trap), what they compute, against references too simple to be
 // wrong. A test says what it needs of a backend beyond the contract. Those that need what
-// it does not have are not run, and whoever runs the suite names them: it fails when
-// they are others.
+// it does not have are not run, and the caller of the suite names them: the suite fails
+// when they are others.
 //
-// The device under test must be healthy. What a broken one does to the core is
-// tested with the mock's fault scripts.
+// The device under test must be healthy. Tests with the mock's fault scripts show what a
+// broken one does to the core.
 package backendtest
 
 import (
@@ -90,7 +90,7 @@ func Run(t *testing.T, open func(t *testing.T) Harness, inapplicable ...string) 
 	}
 }
 
-// What a test may need besides programs, which it names.
+// A test may need these besides programs, which it names.
 const (
 	needsHold      = "hold"       // work that lasts until it is stopped
 	needsAnyMemory = "any memory" // a device that takes memory of the suite's own

@@ -22,7 +22,7 @@ func (d *device) resetContext(c *backend.Context) {
 	require.NoError(d.t, d.Backend.(backend.ContextResetter).ResetContext(ctx, c))
 }
 
-// What a context has ends without a word, also the job that runs; others do not notice.
+// The work of a context ends without a word, also the job that runs; others do not notice.
 func testContextReset(t *testing.T, d *device) {
 	var guilty, other backend.Context
 	s, o := d.span(make([]byte, 64)), d.span(make([]byte, 64))

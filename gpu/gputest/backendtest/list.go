@@ -10,7 +10,7 @@ import (
 	"capgpu/outcome"
 )
 
-// What a backend that runs lists keeps to.
+// A backend that runs lists keeps to these.
 var listTests = []test{
 	{name: "InOrder", run: testListInOrder, needs: []string{needsLists}},
 	{name: "EndsAtTrap", run: testListEndsAtTrap, needs: []string{needsLists, needsAnyMemory}},
@@ -34,7 +34,7 @@ func (d *device) list(context *backend.Context, entries ...*backend.Job) *backen
 	return job
 }
 
-// mixed are entries whose result tells in which order they ran, and what it is.
+// mixed are entries with a result that tells in which order they ran, and that result.
 func (d *device) mixed(s, to backend.Span) (entries []*backend.Job, want []byte) {
 	half := len(s.Host) / 2
 	part := backend.Span{Host: s.Host[:half:half], IOVA: s.IOVA}

@@ -220,8 +220,8 @@ func testConcurrent(t *testing.T, d *device) {
 	d.sink.onceEach(t)
 }
 
-// Of a context in which work did not end ok nothing more of that round is begun, and what
-// belongs to the next round is.
+// After work of a context did not end ok, nothing more of that round is begun; work of the
+// next round is.
 func testRounds(t *testing.T, d *device) {
 	s, other := d.span(make([]byte, 64)), d.span(make([]byte, 64))
 	var guilty, innocent backend.Context

@@ -15,8 +15,8 @@ import (
 	"capgpu/outcome"
 )
 
-// What a backend that is a Runner keeps to. It may leave any job to Submit, so the
-// tests do what the core does: Run, and what it leaves one by one.
+// A backend that is a Runner keeps to these. It may leave any job to Submit, so the tests
+// do what the core does: Run, and what it leaves one by one.
 var runTests = []test{
 	{name: "AsSubmit", run: testRun, needs: []string{needsRuns}},
 	{name: "Programs", run: testRunPrograms, needs: []string{needsRuns, "vecadd_f32"}},
@@ -161,7 +161,7 @@ func testRunListTraps(t *testing.T, d *device) {
 	sameBytes(t, fillReference(1, len(fine.Host)), fine.Host)
 }
 
-// What Submit would refuse, what is watched and what has no bound is not fit.
+// Work that Submit would refuse, that is watched, or that has no bound is not fit.
 func testUnfit(t *testing.T, d *device) {
 	s := d.span(make([]byte, 64))
 	short := backend.Span{Host: s.Host[:32], IOVA: s.IOVA}

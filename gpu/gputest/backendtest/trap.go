@@ -128,8 +128,8 @@ func testSticky(t *testing.T, d *device) {
 	d.sink.onceEach(t)
 }
 
-// vanishing is memory whose pages from an offset on cannot be read: a mapping of
-// an unsealed memfd that was truncated.
+// vanishing is memory that cannot be read from an offset on: a mapping of an unsealed
+// memfd that was truncated.
 func vanishing(t *testing.T, d *device, bytes, remaining int) backend.Span {
 	t.Helper()
 	fd, err := unix.MemfdCreate("vanishing", unix.MFD_CLOEXEC)

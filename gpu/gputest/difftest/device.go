@@ -167,7 +167,7 @@ func (d *device) sum(j *backend.Job) refmodel.Fingerprint {
 	return f
 }
 
-// stepper is a device whose jobs are seen to get on.
+// stepper is a device that shows how its jobs get on.
 type stepper struct{ *device }
 
 func (s stepper) Progress() uint64 { return s.jobs.Load() }

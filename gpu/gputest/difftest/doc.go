@@ -8,8 +8,8 @@
 // The device sums up what it is told of each job and answers the sum as the job's device
 // time. So the completion of what was accepted says, too, which memory, which grid and
 // which arguments the device was given, and the books of device time say so of all of
-// it. While it has a job it writes over all of the ring that the driver has taken: who
-// looks at an entry twice is found.
+// it. While it has a job it writes over all of the ring that the driver has taken: a core
+// that looks at an entry twice is found.
 //
 // A Run is deterministic but for where the driver cuts its batches, which makes no
 // difference to what is to come back.

@@ -8,11 +8,11 @@
 //	list.go    recordings, replays and patches
 //	queue.go   the order of checks; fences and dependencies; what is charged
 //
-// The model knows what a session has (objects.go) because whoever uses it tells it of
-// every object that was made or closed. It takes one entry after the other, as a device
+// The model knows what a session has (objects.go) because its caller tells it of every
+// object that was made or closed. It takes one entry after the other, as a device
 // would that does each at once.
 //
-// Who is trusted: the caller. What is in an entry and in the arena may be anything.
+// Trusted is the caller. An entry and the arena may hold anything.
 //
 // Nothing is locked: one goroutine has a Session and its Queues.
 package refmodel

@@ -22,7 +22,7 @@ type Session struct {
 	objects map[uint64]any // by handle: *Buffer, *Program, *Fence or *List
 	failed  bool           // work has failed, and its completion is not published
 
-	// What was charged.
+	// The charges.
 	DeviceNanos uint64
 	Jobs        uint64 // that the device was given
 }
@@ -64,7 +64,7 @@ type Natural struct {
 	PerGroup     uint32 // 0: the lanes of a workgroup
 }
 
-// Fence is a timeline, all of whose points are signals that have ended.
+// Fence is a timeline; all its points are signals that have ended.
 type Fence struct {
 	Initial uint64
 	points  []point // the last of them, ascending

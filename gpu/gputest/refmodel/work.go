@@ -45,7 +45,7 @@ func (w *work) fingerprint() Fingerprint {
 	return f
 }
 
-// resolve makes work of an entry whose form is good. w is written to.
+// resolve makes work of an entry of good form. w is written to.
 func (s *Session) resolve(w *work, e *Entry, args []uint64) gpuerr.Code {
 	*w = work{op: e.op(), inline: w.inline[:0], spans: w.spans[:0]}
 	switch e.op() {

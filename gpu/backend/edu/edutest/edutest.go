@@ -3,8 +3,8 @@
 // interrupt. It behaves as the device does, as QEMU 7.2 has it (hw/misc/edu.c), and
 // misbehaves as it is told.
 //
-// What would end the virtual machine there (a transfer beyond the board's buffer) is
-// noted as a violation: Close reports it.
+// A transfer beyond the board's buffer, which would end the virtual machine there, is noted
+// as a violation: Close reports it.
 //
 // Time is that of package time, so that a test in a synctest bubble waits for nothing.
 package edutest
