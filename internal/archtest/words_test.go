@@ -16,15 +16,9 @@ import (
 // oddWords are words that a comment does without, and words that begin no sentence.
 var oddWords = regexp.MustCompile(`(?i:\b(?:who|whom|whose|whoever|whomever)\b)|(?:\A|\n\n|[.?!:;]\s+|\n\s*(?:-|\d\.)\s+)(?:What|Of)\b`)
 
-// oddFolders are folders with comments still to be rewritten. The list only shrinks.
-var oddFolders = []string{
-	"gpu",
-}
-
 // TestComments: a comment names the goroutine, process or caller that acts, and puts it
 // before the verb.
 func TestComments(t *testing.T) {
-	needed := map[string]bool{}
 	root := filepath.Join("..", "..")
 	require.NoError(t, filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
 		if err != nil || !strings.HasSuffix(p, ".go") {
@@ -39,17 +33,9 @@ func TestComments(t *testing.T) {
 		if err != nil || ast.IsGenerated(syntax) {
 			return err
 		}
-		rel, err := filepath.Rel(root, p)
-		if err != nil {
-			return err
-		}
 		for _, c := range syntax.Comments {
 			odd := oddWords.FindString(c.Text())
 			if odd == "" {
-				continue
-			}
-			if f := folderOf(filepath.ToSlash(rel), oddFolders); f != "" {
-				needed[f] = true
 				continue
 			}
 			t.Errorf("%s: a comment says %q: write who acts, then what it does: \"the caller\", \"a goroutine that\", \"the process that\"; let no sentence begin with \"what\" or \"of\"",
@@ -57,22 +43,6 @@ func TestComments(t *testing.T) {
 		}
 		return nil
 	}))
-	for _, f := range oddFolders {
-		if !needed[f] {
-			t.Errorf("%s: its comments are all in order: take it out of oddFolders", f)
-		}
-	}
-}
-
-// folderOf is the longest of folders that holds the file, or "".
-func folderOf(file string, folders []string) string {
-	longest := ""
-	for _, f := range folders {
-		if under(file, f) && len(f) > len(longest) {
-			longest = f
-		}
-	}
-	return longest
 }
 
 func TestCommentsBite(t *testing.T) {
@@ -85,6 +55,4 @@ func TestCommentsBite(t *testing.T) {
 	for _, good := range []string{"The caller waits.", "It says what ends.", "the whole of it", "Offsets in bytes.", "a list\nOf things"} {
 		require.NotRegexp(t, oddWords, good)
 	}
-	require.Equal(t, "gpu/backend", folderOf("gpu/backend/mock/a.go", []string{"gpu", "gpu/backend", "gpuerr"}))
-	require.Empty(t, folderOf("gpuerr/a.go", []string{"gpu"}))
 }
