@@ -32,9 +32,9 @@ func (s *Session) allowed(d time.Duration) time.Duration {
 	return d
 }
 
-// resolve makes a job of an entry: handles become memory, every range is bounded,
-// everything used is pinned. The entry passed the ring's checks. When the code is not
-// None the caller unpins what was pinned.
+// resolve makes a job of an entry: handles become memory, every range is bounded, nothing
+// used is closing. The entry passed the ring's checks. When the code is not None the caller
+// lets go of what the job uses.
 func (q *queue) resolve(j *job, t *ring.Taken) gpuerr.Code {
 	e := &t.Entry
 	j.work.Spans = j.work.Spans[:0]
@@ -75,7 +75,7 @@ func overlap(a, b, n uint64) bool {
 	return b-a < n
 }
 
-// use pins a buffer and appends a range of it. access is what a program does with
+// use adds a buffer and a range of it to the job. access is what a program does with
 // it: 0 for copies and fills, which are not bound by usage.
 func (j *job) use(h Handle, off, n uint64, access backend.Access) gpuerr.Code {
 	b, err := lookup[buffer](j.queue.session.handles, h)

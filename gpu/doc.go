@@ -41,7 +41,8 @@
 // known, where the device moves memory by itself, that the IOMMU refused nothing of it
 // (settle.go). A missed deadline has its typed outcome within Config.HangBound (watch.go).
 // The jobs of one queue run in order. Nothing reaches memory that was taken back: a job pins
-// what it uses until it has ended, and a caller that closes an object waits for the pins.
+// what it uses while the device has it, and a caller that closes an object has the reactor
+// end the job and waits for the pins.
 //
 // Lock order: Device.mu, then table.mu; memory.mu, strikes.mu, reclaimer.mu, mailbox.mu and
 // fence.mu are leaves, and so are the ledger's and the ring's. None is held across a call of

@@ -11,7 +11,7 @@ import (
 // patches change a copy of what was recorded, never the recording: several replays of a
 // list may be on their way.
 
-// resolveReplay makes a job of a replay: the list is pinned, and every patch is checked
+// resolveReplay makes a job of a replay: the list is open, and every patch is checked
 // against what was recorded. The entry passed ring.Check.
 func (q *queue) resolveReplay(j *job, t *ring.Taken) gpuerr.Code {
 	j.work.Op = backend.OpList
