@@ -36,6 +36,27 @@ func TestMapIsTrue(t *testing.T) {
 	}
 }
 
+// TestLifeOfALaunchIsTrue: docs/life-of-a-launch.md and its picture name files that exist.
+func TestLifeOfALaunchIsTrue(t *testing.T) {
+	root := filepath.Join("..", "..")
+	page, err := os.ReadFile(filepath.Join(root, "docs", "life-of-a-launch.md"))
+	require.NoError(t, err)
+	require.Greater(t, len(namedPath.FindAll(page, -1)), 20)
+	for _, missing := range missingPlaces(root, string(page)) {
+		t.Error(missing)
+	}
+
+	drawn := regexp.MustCompile(`[a-z/]+\.go\b`).FindAllString(string(fenced.Find(page)), -1)
+	require.Greater(t, len(drawn), 8)
+	for _, file := range drawn {
+		_, err := os.Stat(filepath.Join(root, file))
+		if !strings.Contains(file, "/") {
+			_, err = os.Stat(filepath.Join(root, "gpu", file))
+		}
+		require.NoError(t, err, "the picture names %s", file)
+	}
+}
+
 // missingPlaces are the files, folders and functions that a text names and that are not there.
 func missingPlaces(root, text string) (missing []string) {
 	for _, m := range namedPath.FindAllStringSubmatch(text, -1) {
