@@ -6,8 +6,8 @@
 // duplicate, unknown or missing are the core's to handle, and a backend's
 // Execution log (where it has one) is only a witness for tests.
 //
-// Data flow: core → Submit → device → Sink.Complete → core, or, of short jobs where the
-// device has it, core → Burst → core (burst.go).
+// Data flow: core → Submit → device → Sink.Complete → core, or, for short jobs where the
+// backend is a Runner, core → Run → core (runner.go).
 package backend
 
 import (

@@ -12,7 +12,7 @@ package backend
 // write to it. Cancel stops a list between two entries at the latest, and within one
 // as it does a job. Completion.Begun says how many entries were begun.
 //
-// Where the backend is a Burster, an entry may come with what Prepare said of it
+// Where the backend is a Runner, an entry may come with what Prepare said of it
 // (Job.Ready): then the job is as it was when it was prepared.
 
 // MaxListEntries bounds Job.List.

@@ -25,7 +25,7 @@ import (
 //	]}
 //
 // Faults are dealt out as jobs are submitted, so the same jobs in the same order
-// meet the same faults, also where some of them are run in bursts.
+// meet the same faults, also where Run has run some of them.
 type Script struct {
 	Seed   uint64  `json:"seed,omitempty"` // of the probabilities
 	Faults []Fault `json:"faults"`
@@ -42,8 +42,8 @@ type Fault struct {
 	Times       uint64   `json:"times,omitempty"`       // jobs it hits at most; 0: any number
 	Duration    Duration `json:"duration,omitempty"`    // of slow
 
-	// Match is called in Submit, and once more before that for a job that is part of a
-	// burst; it must not call the device.
+	// Match is called in Submit, and once more before that for a job that Run
+	// is given; it must not call the device.
 	Match func(*backend.Job) bool `json:"-"`
 }
 
