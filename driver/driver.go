@@ -50,7 +50,7 @@ type Options struct {
 	Rehearse func(context.Context) error
 	Log      *slog.Logger // nil: nowhere
 	// StateVersion is the version of the state that the driver sends and accepts in
-	// a live upgrade; 0: gpu.ImageVersion. It is for tests.
+	// a live upgrade; 0: gpu.SnapshotVersion. It is for tests.
 	StateVersion uint32
 }
 
@@ -120,7 +120,7 @@ func run(ctx context.Context, o Options, links *links) (err error) {
 	crashpoint.Here("driver.start.granted")
 	sessionCtx, endSessions := context.WithCancelCause(context.Background())
 	d := &driver{log: o.Log, ctx: sessionCtx, pool: set.DMA}
-	d.upgrade.version = cmp.Or(o.StateVersion, gpu.ImageVersion)
+	d.upgrade.version = cmp.Or(o.StateVersion, gpu.SnapshotVersion)
 	ready, err := d.openDevice(o, set)
 	if err != nil {
 		endSessions(nil)

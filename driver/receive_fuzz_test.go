@@ -37,10 +37,10 @@ func FuzzReceiveState(f *testing.F) {
 		return b
 	}
 
-	image, err := json.Marshal(state{Image: &gpu.Image{Version: 1}})
+	image, err := json.Marshal(state{Snapshot: &gpu.Snapshot{Version: 1}})
 	require.NoError(f, err)
 	head := func(bytes, fds int) string {
-		b, err := json.Marshal(stateHead{Version: gpu.ImageVersion, Bytes: uint64(bytes), Descriptors: uint64(fds)})
+		b, err := json.Marshal(stateHead{Version: gpu.SnapshotVersion, Bytes: uint64(bytes), Descriptors: uint64(fds)})
 		require.NoError(f, err)
 		return string(b)
 	}
@@ -80,7 +80,7 @@ func FuzzReceiveState(f *testing.F) {
 		require.NoError(t, unix.Shutdown(theirs, unix.SHUT_WR))
 		defer unix.Close(theirs)
 		d := &driver{log: slog.New(slog.DiscardHandler)}
-		d.upgrade.version = gpu.ImageVersion
+		d.upgrade.version = gpu.SnapshotVersion
 		text, fds, err := d.receiveState(conn)
 		if err != nil {
 			code := gpuerr.CodeOf(err)

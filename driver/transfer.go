@@ -62,7 +62,7 @@ func (d *driver) handover(ctx context.Context, m *control.Message) (_ []byte, er
 	}()
 
 	crashpoint.Here("driver.handover.frozen")
-	img, rings, err := d.device.Export()
+	img, rings, err := d.device.Snapshot()
 	if err != nil {
 		d.upgrade.mu.Lock()
 		d.upgrade.noteBlockersLocked(err)
@@ -74,7 +74,7 @@ func (d *driver) handover(ctx context.Context, m *control.Message) (_ []byte, er
 		return nil, gpuerr.New(gpuerr.Busy, "%d sessions have %d sockets; try again", len(img.Sessions), len(served))
 	}
 
-	text, err := json.Marshal(state{Image: img, Served: served})
+	text, err := json.Marshal(state{Snapshot: img, Served: served})
 	if err != nil {
 		return nil, gpuerr.New(gpuerr.Internal, "encode the state: %v", err)
 	}
@@ -263,18 +263,18 @@ func (d *driver) takeOver(ctx context.Context, m *control.Message) ([]byte, erro
 	}
 
 	// A session without a socket would belong to no client, and never end.
-	if st.Image == nil || len(st.Served) > len(fds) || len(st.Served) != len(st.Image.Sessions) {
+	if st.Snapshot == nil || len(st.Served) > len(fds) || len(st.Served) != len(st.Snapshot.Sessions) {
 		closeForeign(fds)
 		return nil, gpuerr.New(gpuerr.Protocol, "the state of the other driver has sessions without sockets")
 	}
 
-	st.Image.Version = gpu.ImageVersion // receiveState has checked the version of the whole state
+	st.Snapshot.Version = gpu.SnapshotVersion // receiveState has checked the version of the whole state
 	sockets, rings := fds[:len(st.Served):len(st.Served)], fds[len(st.Served):]
 	if err := checkKinds(sockets, rings); err != nil {
 		closeForeign(fds)
 		return nil, err
 	}
-	if err := d.device.Import(ctx, st.Image, rings, pool.Adopt); err != nil {
+	if err := d.device.Restore(ctx, st.Snapshot, rings, pool.Adopt); err != nil {
 		closeAll(sockets)
 		return nil, err
 	}

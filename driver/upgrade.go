@@ -26,8 +26,8 @@ import (
 
 // state is the part of a driver's state that travels as JSON.
 type state struct {
-	Image  *gpu.Image
-	Served []session.State
+	Snapshot *gpu.Snapshot
+	Served   []session.State
 }
 
 // stateHead announces a state.
@@ -107,9 +107,9 @@ func (d *driver) freeze(ctx context.Context, number uint64) (served []session.St
 //
 // +checklocks:u.mu
 func (u *upgrade) noteBlockersLocked(err error) {
-	var o *gpu.Obstructed
+	var o *gpu.Blocked
 	if errors.As(err, &o) {
-		u.blockers = o.InTheWay()
+		u.blockers = o.Blockers()
 	}
 }
 

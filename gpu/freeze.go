@@ -10,7 +10,7 @@ import (
 
 // A device that is frozen begins nothing: what its queues had in the device has ended, and
 // the reactor looks at their rings no more. Everything else is as it was, so that it can be
-// told to a successor (export.go), or go on:
+// told to a successor (snapshot.go), or go on:
 //
 //	going ──Freeze──► stopping ──(nothing moves)──► held ──Thaw──► going
 //	                     └──(not in time, or lost)──Thaw──► going
@@ -70,7 +70,7 @@ func (d *Device) Freeze(ctx context.Context) error {
 			return d.Err()
 		case <-ctx.Done():
 			d.Thaw()
-			return obstructedBy(errFrozenLong, moving)
+			return blockedBy(errFrozenLong, moving)
 		}
 	}
 }
@@ -110,7 +110,7 @@ func (q *queue) mayStop() bool {
 	return q.drain == nil && (q.head == q.tail || w != nil && q.head+1 == q.tail && q.jobs[q.head%uint64(len(q.jobs))] == w)
 }
 
-// Thaw ends a Freeze, or what Import has left: everything goes on where it stopped.
+// Thaw ends a Freeze, or what Restore has left: everything goes on where it stopped.
 func (d *Device) Thaw() {
 	r := d.reactor
 	r.mail.call(func() {

@@ -52,7 +52,7 @@ func TestCloseMovesWhatIsFrozen(t *testing.T) {
 		require.NoError(t, s.CloseQueue(q.h))
 		require.Equal(t, outcome.Revoked, q.one().Outcome.Kind)
 		require.False(t, r.dev.Frozen())
-		_, _, err := r.dev.Export()
+		_, _, err := r.dev.Snapshot()
 		require.ErrorIs(t, err, gpuerr.Busy)
 		r.dev.Thaw()
 		r.close()

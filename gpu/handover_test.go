@@ -162,7 +162,7 @@ func TestHandOver(t *testing.T) {
 	requireOK(t, func() ring.Completion { idle.fill(bobs, 64, 64, 1); return idle.one() }())
 }
 
-// A freeze that cannot be had, and an export that nobody takes, change nothing.
+// A freeze that cannot be had, and a snapshot that nobody takes, change nothing.
 func TestThawGoesOn(t *testing.T) {
 	leakcheck.Check(t)
 	begun, gate := make(chan struct{}), make(chan struct{})
@@ -210,9 +210,9 @@ func TestImportOfAnotherVersion(t *testing.T) {
 	img, fds := told(t, r)
 	img.Version++
 	d, _ := successor(t, r, pool)
-	err := d.Import(t.Context(), img, fds, pool.take)
+	err := d.Restore(t.Context(), img, fds, pool.take)
 	require.ErrorIs(t, err, gpuerr.Version)
-	require.ErrorContains(t, err, fmt.Sprintf("have=%d want=%d", ImageVersion, ImageVersion+1))
+	require.ErrorContains(t, err, fmt.Sprintf("have=%d want=%d", SnapshotVersion, SnapshotVersion+1))
 	require.NoError(t, d.Close(t.Context()))
 	r.dev.Thaw()
 }
@@ -220,26 +220,26 @@ func TestImportOfAnotherVersion(t *testing.T) {
 // A state that does not agree with itself or with the memory that was lent is refused.
 func TestImportRefuses(t *testing.T) {
 	leakcheck.Check(t)
-	for name, spoil := range map[string]func(*Image){
-		"device":     func(i *Image) { i.Device = "another" },
-		"epoch":      func(i *Image) { i.Epoch++ },
-		"memory":     func(i *Image) { i.Sessions[0].Chunks[0].IOVA += 4096 },
-		"generation": func(i *Image) { i.Sessions[0].Chunks[0].Generation++ },
-		"overlap":    func(i *Image) { b := i.Sessions[0].Buffers; b[1].Off = b[0].Off },
-		"beyond":     func(i *Image) { i.Sessions[0].Buffers[0].Off = 1 << 40 },
-		"handle":     func(i *Image) { i.Sessions[0].Buffers[0].Handle++ },
-		"twice":      func(i *Image) { b := i.Sessions[0].Buffers; b[1].Handle = b[0].Handle },
-		"fence":      func(i *Image) { i.Sessions[0].Fences[0].Reached = 99 },
-		"ring":       func(i *Image) { i.Sessions[0].Queues[0].Ring.Completed = 99 },
-		"entries":    func(i *Image) { i.Sessions[0].Queues[0].Ring.Entries = 1 << 16 },
-		"untold":     func(i *Image) { i.Sessions[0].Queues[0].Ring.Taken++ },
-		"left": func(i *Image) {
+	for name, spoil := range map[string]func(*Snapshot){
+		"device":     func(i *Snapshot) { i.Device = "another" },
+		"epoch":      func(i *Snapshot) { i.Epoch++ },
+		"memory":     func(i *Snapshot) { i.Sessions[0].Chunks[0].IOVA += 4096 },
+		"generation": func(i *Snapshot) { i.Sessions[0].Chunks[0].Generation++ },
+		"overlap":    func(i *Snapshot) { b := i.Sessions[0].Buffers; b[1].Off = b[0].Off },
+		"beyond":     func(i *Snapshot) { i.Sessions[0].Buffers[0].Off = 1 << 40 },
+		"handle":     func(i *Snapshot) { i.Sessions[0].Buffers[0].Handle++ },
+		"twice":      func(i *Snapshot) { b := i.Sessions[0].Buffers; b[1].Handle = b[0].Handle },
+		"fence":      func(i *Snapshot) { i.Sessions[0].Fences[0].Reached = 99 },
+		"ring":       func(i *Snapshot) { i.Sessions[0].Queues[0].Ring.Completed = 99 },
+		"entries":    func(i *Snapshot) { i.Sessions[0].Queues[0].Ring.Entries = 1 << 16 },
+		"untold":     func(i *Snapshot) { i.Sessions[0].Queues[0].Ring.Taken++ },
+		"left": func(i *Snapshot) {
 			q := &i.Sessions[0].Queues[0]
-			q.Left = append(q.Left, TakenImage{}) // a nop that was not taken
+			q.Left = append(q.Left, TakenSnapshot{}) // a nop that was not taken
 		},
-		"session": func(i *Image) { i.Sessions[0].Parent = 44 },
-		"tenant":  func(i *Image) { i.Sessions[0].Tenant = "mallory" },
-		"queues":  func(i *Image) { i.Sessions[0].Queues = nil },
+		"session": func(i *Snapshot) { i.Sessions[0].Parent = 44 },
+		"tenant":  func(i *Snapshot) { i.Sessions[0].Tenant = "mallory" },
+		"queues":  func(i *Snapshot) { i.Sessions[0].Queues = nil },
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, pool := newMovableRig(t)
@@ -252,7 +252,7 @@ func TestImportRefuses(t *testing.T) {
 			img, fds := told(t, r)
 			spoil(img)
 			d, _ := successor(t, r, pool)
-			require.Error(t, d.Import(t.Context(), img, fds, pool.show))
+			require.Error(t, d.Restore(t.Context(), img, fds, pool.show))
 			_ = d.Close(t.Context())
 			r.dev.Thaw()
 			q.fill(b, 0, 64, 3)
@@ -322,7 +322,7 @@ func TestHandOverOfWhatDepends(t *testing.T) {
 	img, fds = told(t, r)
 	img.Sessions[0].Queues[0].Doomed = 1 << 40
 	bad, _ := successor(t, r, pool)
-	require.ErrorIs(t, bad.Import(t.Context(), img, fds, pool.show), gpuerr.Protocol)
+	require.ErrorIs(t, bad.Restore(t.Context(), img, fds, pool.show), gpuerr.Protocol)
 	_ = bad.Close(t.Context())
 	r.dev.Thaw()
 

@@ -36,7 +36,7 @@ type list struct {
 	nanos    int64         // that all entries are expected to take; 0: it is submitted (dispatch.go)
 	in       []*listSet    // the sets that it is in
 
-	// recording is the bytes that it was made of, for a successor (export.go).
+	// recording is the bytes that it was made of, for a successor (snapshot.go).
 	recording []byte
 	entries   uint32
 	argBytes  uint32

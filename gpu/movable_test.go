@@ -106,17 +106,17 @@ func newMovableRig(t testing.TB, options ...rigOption) (*rig, *movablePool) {
 }
 
 // told is what a driver tells its successor, as it comes out at the other end.
-func told(t testing.TB, r *rig) (*Image, []int) {
+func told(t testing.TB, r *rig) (*Snapshot, []int) {
 	t.Helper()
 	ctx, stop := context.WithTimeout(t.Context(), 10*time.Second)
 	defer stop()
 	require.NoError(t, r.dev.Freeze(ctx))
-	img, rings, err := r.dev.Export()
+	img, rings, err := r.dev.Snapshot()
 	require.NoError(t, err)
 	fds := dupAll(t, rings)
 	b, err := json.Marshal(img)
 	require.NoError(t, err)
-	var read Image
+	var read Snapshot
 	require.NoError(t, json.Unmarshal(b, &read))
 	return &read, fds
 }
@@ -169,7 +169,7 @@ func (r *rig) handOver(t *testing.T, pool *movablePool) (*Device, *mock.Device) 
 	t.Helper()
 	img, fds := told(t, r)
 	d, b := successor(t, r, pool)
-	require.NoError(t, d.Import(t.Context(), img, fds, pool.take))
+	require.NoError(t, d.Restore(t.Context(), img, fds, pool.take))
 	before, after := r.dev.Status(""), d.Status("")
 	require.Equal(t, plainStatus(before), plainStatus(after))
 	require.NoError(t, d.Check())

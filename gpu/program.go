@@ -29,7 +29,7 @@ type program struct {
 	loaded  bool
 	source  *program // has the code; nil: it is this one's own, or the device's
 
-	// name of a built-in one and bundle of a loaded one are for a successor (export.go).
+	// name of a built-in one and bundle of a loaded one are for a successor (snapshot.go).
 	name   string
 	bundle []byte
 	took   time.Duration // to load

@@ -86,7 +86,7 @@ func (s Socket) Dup() (fd int, err error) { return s.s.serving.FD() }
 // Pause stops all sessions or none. It returns each session's unanswered requests
 // and its socket. Meanwhile only requests that are already being served can open a
 // session. Pause waits for a session that is ending, but cuts its linger time
-// short. A *gpu.Obstructed names the sessions that did not answer their requests in
+// short. A *gpu.Blocked names the sessions that did not answer their requests in
 // time.
 func (h *Hub) Pause(ctx context.Context) (states []State, sockets []Socket, err error) {
 	paused := map[*session][]control.Asked{}
@@ -163,7 +163,7 @@ func (h *Hub) pauseOnce(ctx context.Context, paused map[*session][]control.Asked
 	}
 
 	if err != nil {
-		err = gpu.NewObstructed(err, moving)
+		err = gpu.NewBlocked(err, moving)
 	}
 
 	return still && n == 0, err

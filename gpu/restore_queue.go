@@ -7,9 +7,9 @@ import (
 	"capgpu/ring"
 )
 
-// The queues of another driver's state (import.go): last, for they use all the rest.
+// The queues of another driver's state (restore.go): last, for they use all the rest.
 
-func (im *importer) rings(s *Session, si *SessionImage) error {
+func (im *restorer) rings(s *Session, si *SessionSnapshot) error {
 	for i := range si.Queues {
 		if err := im.queue(s, &si.Queues[i]); err != nil {
 			return err
@@ -19,7 +19,7 @@ func (im *importer) rings(s *Session, si *SessionImage) error {
 }
 
 // queue makes a queue that stands where the other stood, and does not go yet.
-func (im *importer) queue(s *Session, qi *QueueImage) (err error) {
+func (im *restorer) queue(s *Session, qi *QueueSnapshot) (err error) {
 	if len(im.fds) < 3 {
 		return malformed("a queue has no descriptors")
 	}
@@ -74,7 +74,7 @@ func (im *importer) queue(s *Session, qi *QueueImage) (err error) {
 
 // uncompleted is how many entries were taken and not completed. The next completion is that
 // of the first of them.
-func (qi *QueueImage) uncompleted() uint64 {
+func (qi *QueueSnapshot) uncompleted() uint64 {
 	n := uint64(len(qi.Left))
 	if qi.Wait != nil {
 		n++
@@ -83,7 +83,7 @@ func (qi *QueueImage) uncompleted() uint64 {
 }
 
 // restoreWait has the queue wait as it did.
-func (q *queue) restoreWait(w *WaitImage) error {
+func (q *queue) restoreWait(w *WaitSnapshot) error {
 	f, err := lookup[fence](q.session.handles, w.Fence)
 	if err != nil {
 		return malformed("queue %#x waits for a fence that is not there", uint64(q.h))

@@ -24,7 +24,7 @@ import (
 type imageRig struct {
 	*rig
 	pool *movablePool
-	text []byte // its Image
+	text []byte // its Snapshot
 	fds  []int
 	host [][]byte // what its clients see of its buffers
 }
@@ -152,7 +152,7 @@ func (m *mutator) take(n int) uint64 {
 }
 
 // change takes one step, and reports whether there was one.
-func (m *mutator) change(img *Image) bool {
+func (m *mutator) change(img *Snapshot) bool {
 	if len(m.data) < 3 {
 		return false
 	}
@@ -278,7 +278,7 @@ func (m *mutator) number(v reflect.Value, kind uint64, all []reflect.Value) {
 // a client sees has changed until the successor goes on, and what was taken can go on and
 // end with its books at zero. Input is either an image, as JSON, or steps that change a
 // true one.
-func FuzzImport(f *testing.F) {
+func FuzzRestore(f *testing.F) {
 	x := newImageRig(f)
 	f.Add([]byte{})
 	f.Add([]byte(`{"Version":2,"Device":"mock0","Backend":"mock","LastSession":3,"Tenants":[{"Name":"alice","Weight":1}],"Sessions":[{"ID":1,"Tenant":"alice","FirstGeneration":1}]}`))
@@ -286,7 +286,7 @@ func FuzzImport(f *testing.F) {
 		f.Add([]byte{i, 0, i % 9, i, 0, i, 1, i / 9})
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		var img Image
+		var img Snapshot
 		text := x.text
 		if len(data) > 0 && data[0] == '{' {
 			text = data
@@ -301,7 +301,7 @@ func FuzzImport(f *testing.F) {
 		}
 		before := x.sum(t)
 		d, _ := successor(t, x.rig, x.pool)
-		err := d.Import(t.Context(), &img, fds, x.pool.show)
+		err := d.Restore(t.Context(), &img, fds, x.pool.show)
 		require.Equal(t, before, x.sum(t), "what clients see has changed")
 		ctx, stop := context.WithTimeout(context.Background(), 20*time.Second)
 		defer stop()
@@ -314,7 +314,7 @@ func FuzzImport(f *testing.F) {
 		require.NoError(t, d.Check())
 		require.Len(t, d.sessionList(), len(img.Sessions))
 		if len(data) == 0 {
-			again, _, err := d.Export()
+			again, _, err := d.Snapshot()
 			require.NoError(t, err)
 			require.Equal(t, timeless(&img), timeless(again))
 		}
@@ -329,7 +329,7 @@ func FuzzImport(f *testing.F) {
 }
 
 // timeless leaves out of an image what time alone changes.
-func timeless(img *Image) *Image {
+func timeless(img *Snapshot) *Snapshot {
 	c := *img
 	c.Uptime = 0
 	c.Sessions = slices.Clone(c.Sessions)

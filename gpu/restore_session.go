@@ -11,7 +11,7 @@ import (
 	"capgpu/outcome"
 )
 
-// This part of what a driver has told (import.go) is tenants, with what they have spent and
+// This part of what a driver has told (restore.go) is tenants, with what they have spent and
 // what they are guilty of, sessions, and the tables of their handles.
 
 func spendAll(a *ledger.Account, spent []Spent) error {
@@ -23,7 +23,7 @@ func spendAll(a *ledger.Account, spent []Spent) error {
 	return nil
 }
 
-func (k *strikes) restore(s StrikesImage) {
+func (k *strikes) restore(s StrikesSnapshot) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.recent, k.count = nil, s.Count
@@ -36,7 +36,7 @@ func (k *strikes) restore(s StrikesImage) {
 // on: it does not go back.
 func steady(at time.Time) time.Time { return time.Now().Add(time.Until(at)) }
 
-func (im *importer) tenant(ti *TenantImage) error {
+func (im *restorer) tenant(ti *TenantSnapshot) error {
 	t, err := im.dev.tenantOf(ti.Name, ledger.NoLimits(), ti.Weight)
 	if err != nil {
 		return err
@@ -52,7 +52,7 @@ func (im *importer) tenant(ti *TenantImage) error {
 }
 
 // session makes a session with all that it has.
-func (im *importer) session(si *SessionImage) error {
+func (im *restorer) session(si *SessionSnapshot) error {
 	d := im.dev
 	d.mu.Lock()
 	t := d.tenants[si.Tenant]
@@ -95,7 +95,7 @@ func (im *importer) session(si *SessionImage) error {
 	if s.handles, err = restoreTable(si.FirstGeneration, si.Generations, si.FreeSlots); err != nil {
 		return err
 	}
-	for _, step := range []func(*Session, *SessionImage) error{im.memory, im.fences, im.programs, im.lists, im.rings} {
+	for _, step := range []func(*Session, *SessionSnapshot) error{im.memory, im.fences, im.programs, im.lists, im.rings} {
 		if err := step(s, si); err != nil {
 			return err
 		}
@@ -109,7 +109,7 @@ func (im *importer) session(si *SessionImage) error {
 }
 
 // join charges a session and puts it into the tree, as Session.open does.
-func (im *importer) join(s *Session, payer *ledger.Account, above *revoke.Node) (err error) {
+func (im *restorer) join(s *Session, payer *ledger.Account, above *revoke.Node) (err error) {
 	d := im.dev
 	if err = s.chargeTo(payer); err != nil {
 		return err

@@ -12,8 +12,8 @@ import (
 	"capgpu/ring"
 )
 
-// exportedRing is a ring that can be told to a successor.
-type exportedRing interface {
+// exportableRing is a ring that can be told to a successor.
+type exportableRing interface {
 	Export() (st ring.State, ring, work, done int, err error)
 }
 
@@ -21,7 +21,7 @@ type exportedRing interface {
 // for: a process that has nearly all that it may have can still tell of them, one ring
 // after the other.
 type RingFDs struct {
-	ring exportedRing
+	ring exportableRing
 	told ring.State
 }
 
@@ -40,22 +40,22 @@ func (r RingFDs) Dup() (fds [3]int, err error) {
 	return fds, err
 }
 
-// Export tells all that the device has for its tenants to a successor, with the rings of
-// its queues in the order of the Image. The device is frozen and stays so; it has lost
-// nothing, and can be thawed. An *Obstructed says that one tenant has more than can be told.
-func (d *Device) Export() (img *Image, rings []RingFDs, err error) {
+// Snapshot tells all that the device has for its tenants to a successor, with the rings of
+// its queues in the order of the Snapshot. The device is frozen and stays so; it has lost
+// nothing, and can be thawed. An *Blocked says that one tenant has more than can be told.
+func (d *Device) Snapshot() (img *Snapshot, rings []RingFDs, err error) {
 	// The reactor has nothing else to do.
-	d.reactor.mail.call(func() { img, rings, err = d.export() })
+	d.reactor.mail.call(func() { img, rings, err = d.snapshot() })
 	return img, rings, err
 }
 
-func (d *Device) export() (img *Image, rings []RingFDs, err error) {
+func (d *Device) snapshot() (img *Snapshot, rings []RingFDs, err error) {
 	r := d.reactor
 	if !r.frozen() || r.freeze.moved {
 		return nil, nil, gpuerr.New(gpuerr.Busy, "the device is not stopped")
 	}
-	img = &Image{
-		Version: ImageVersion, Device: d.cfg.Info.Name, Epoch: d.cfg.Info.Epoch, Backend: d.cfg.Backend.Info().Name,
+	img = &Snapshot{
+		Version: SnapshotVersion, Device: d.cfg.Info.Name, Epoch: d.cfg.Info.Epoch, Backend: d.cfg.Backend.Info().Name,
 		Uptime: time.Since(d.opened), Resets: d.reactor.resets.Load(), Strays: d.reactor.strays.Load(), Faults: d.reactor.faults.Load(),
 	}
 	sessions := d.sessionList()
@@ -81,17 +81,17 @@ func (d *Device) export() (img *Image, rings []RingFDs, err error) {
 	}
 	img.Spent = spentOf(d.ledger.Root(), children)
 	for _, t := range tenants {
-		img.Tenants = append(img.Tenants, d.exportTenant(t, children))
+		img.Tenants = append(img.Tenants, d.snapshotTenant(t, children))
 	}
 	seen := map[*branch]bool{}
 	bulk, reload := weighed{most: maxBulk}, weighed{most: uint64(maxReload)}
 	for _, s := range sessions {
 		if b := s.branch; b != nil && !seen[b] {
 			seen[b] = true
-			img.Branches = append(img.Branches, BranchImage{Session: b.session, Strikes: b.strikes.export(), Banned: b.banned.Load()})
+			img.Branches = append(img.Branches, BranchSnapshot{Session: b.session, Strikes: b.strikes.snapshot(), Banned: b.banned.Load()})
 		}
 		// Once there is too much it is only weighed: it must not be written down.
-		si, more, err := s.export(children)
+		si, more, err := s.snapshot(children)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -102,10 +102,10 @@ func (d *Device) export() (img *Image, rings []RingFDs, err error) {
 		}
 	}
 	if heavy := bulk.heaviest(); heavy != nil {
-		return nil, nil, obstructedBy(gpuerr.New(gpuerr.Busy, "lists, programs and waiting entries of the sessions take more than %d bytes, which would be too much to write down beside them", maxBulk), heavy)
+		return nil, nil, blockedBy(gpuerr.New(gpuerr.Busy, "lists, programs and waiting entries of the sessions take more than %d bytes, which would be too much to write down beside them", maxBulk), heavy)
 	}
 	if heavy := reload.heaviest(); heavy != nil {
-		return nil, nil, obstructedBy(gpuerr.New(gpuerr.Busy, "programs of the sessions took more than %v to load, which would be too long to load them again while nothing moves", maxReload), heavy)
+		return nil, nil, blockedBy(gpuerr.New(gpuerr.Busy, "programs of the sessions took more than %v to load, which would be too long to load them again while nothing moves", maxReload), heavy)
 	}
 	return img, rings, nil
 }
@@ -120,13 +120,13 @@ func (s *Session) reloading() (sum time.Duration) {
 	return sum
 }
 
-// maxBulk is how many bytes of tenants an Image has at most. The driver writes it down
+// maxBulk is how many bytes of tenants a Snapshot has at most. The driver writes it down
 // beside all that it has, within the memory that it may use: a state that is too large
 // must not be its end.
 const maxBulk = 64 << 20
 
 // bulk is what tenants decide the size of.
-func (si *SessionImage) bulk() (bytes int) {
+func (si *SessionSnapshot) bulk() (bytes int) {
 	bytes = 4 * (len(si.Generations) + len(si.FreeSlots))
 	for i := range si.Lists {
 		bytes += len(si.Lists[i].Recorded)
@@ -172,26 +172,26 @@ func limitsOf(a *ledger.Account) (l ledger.Limits) {
 	return l
 }
 
-func (k *strikes) export() StrikesImage {
+func (k *strikes) snapshot() StrikesSnapshot {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return StrikesImage{Recent: slices.Clone(k.recent), Count: k.count}
+	return StrikesSnapshot{Recent: slices.Clone(k.recent), Count: k.count}
 }
 
-func (d *Device) exportTenant(t *tenant, children map[*ledger.Account][]*ledger.Account) TenantImage {
-	return TenantImage{
+func (d *Device) snapshotTenant(t *tenant, children map[*ledger.Account][]*ledger.Account) TenantSnapshot {
+	return TenantSnapshot{
 		Name: t.name, Limits: limitsOf(t.account), Weight: uint32(t.flow.weight), MaxDeadline: time.Duration(t.longest.Load()), Spent: spentOf(t.account, children),
-		Strikes: t.strikes.export(), BannedUntil: t.bannedUntil.Load(),
+		Strikes: t.strikes.snapshot(), BannedUntil: t.bannedUntil.Load(),
 	}
 }
 
-// export tells one session.
-func (s *Session) export(children map[*ledger.Account][]*ledger.Account) (si SessionImage, rings []RingFDs, err error) {
-	si = SessionImage{
+// snapshot tells one session.
+func (s *Session) snapshot(children map[*ledger.Account][]*ledger.Account) (si SessionSnapshot, rings []RingFDs, err error) {
+	si = SessionSnapshot{
 		ID: s.id, Parent: s.parentID(), Attach: s.attach, Tenant: s.tenant.name, Limits: limitsOf(s.account),
 		Age: time.Since(s.opened), Spent: spentOf(s.account, children), Poison: s.Poisoned(), Trapped: s.context.Trapped(),
-		RightsImage: RightsImage{s.facet, s.deadline, s.fair, s.longest, s.programs, s.listed, s.check},
-		CountsImage: CountsImage{Launches: s.launches.Load(), Strikes: s.strikes.Load(), Traps: s.traps.Load()},
+		RightsSnapshot: RightsSnapshot{s.facet, s.deadline, s.fair, s.longest, s.programs, s.listed, s.check},
+		CountsSnapshot: CountsSnapshot{Launches: s.launches.Load(), Strikes: s.strikes.Load(), Traps: s.traps.Load()},
 	}
 	if s.branch != nil {
 		si.Branch = s.branch.session
@@ -199,13 +199,13 @@ func (s *Session) export(children map[*ledger.Account][]*ledger.Account) (si Ses
 	for i := range s.ended {
 		si.Ended = append(si.Ended, s.ended[i].Load())
 	}
-	si.FirstGeneration, si.Generations, si.FreeSlots = s.handles.export()
-	chunks := s.memory.export(&si)
+	si.FirstGeneration, si.Generations, si.FreeSlots = s.handles.snapshot()
+	chunks := s.memory.snapshot(&si)
 	for _, b := range inOrder(s.handles, func(b *buffer) Handle { return b.h }) {
 		if b.stuck || b.pins.closed() {
 			return si, nil, errFrozenLong
 		}
-		bi := BufferImage{Handle: b.h, Usage: b.usage, Bytes: b.bytes, Chunk: -1, Off: b.mem.off}
+		bi := BufferSnapshot{Handle: b.h, Usage: b.usage, Bytes: b.bytes, Chunk: -1, Off: b.mem.off}
 		if b.mem.chunk != nil {
 			bi.Chunk = chunks[b.mem.chunk]
 		} else {
@@ -214,14 +214,14 @@ func (s *Session) export(children map[*ledger.Account][]*ledger.Account) (si Ses
 		si.Buffers = append(si.Buffers, bi)
 	}
 	for _, f := range inOrder(s.handles, func(f *fence) Handle { return f.h }) {
-		si.Fences = append(si.Fences, f.export())
+		si.Fences = append(si.Fences, f.snapshot())
 	}
-	s.exportPrograms(&si)
+	s.snapshotPrograms(&si)
 	for _, l := range inOrder(s.handles, func(l *list) Handle { return l.h }) {
-		si.Lists = append(si.Lists, l.export())
+		si.Lists = append(si.Lists, l.snapshot())
 	}
 	for _, q := range inOrder(s.handles, func(q *queue) Handle { return q.h }) {
-		qi, r, err := q.export()
+		qi, r, err := q.snapshot()
 		if err != nil {
 			return si, nil, err
 		}
@@ -237,65 +237,65 @@ func inOrder[T any](t *table, h func(*T) Handle) (all []*T) {
 	return all
 }
 
-func (t *table) export() (first uint32, generations, free []uint32) {
+func (t *table) snapshot() (first uint32, generations, free []uint32) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.first, slices.Clone(t.generations), slices.Clone(t.free)
 }
 
-// export tells the chunks, and the place of each in the image.
-func (m *memory) export(si *SessionImage) map[*chunk]int {
+// snapshot tells the chunks, and the place of each in the image.
+func (m *memory) snapshot(si *SessionSnapshot) map[*chunk]int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	index := map[*chunk]int{}
 	for i, c := range m.chunks {
 		index[c] = i
-		si.Chunks = append(si.Chunks, ChunkImage{IOVA: uint64(c.dma.IOVA()), Generation: c.dma.Generation(), Bytes: c.bytes})
+		si.Chunks = append(si.Chunks, ChunkSnapshot{IOVA: uint64(c.dma.IOVA()), Generation: c.dma.Generation(), Bytes: c.bytes})
 	}
 	return index
 }
 
-func (f *fence) export() FenceImage {
+func (f *fence) snapshot() FenceSnapshot {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	fi := FenceImage{Handle: f.h, Initial: f.initial, Reached: f.reached, Promised: f.promised, PastCount: f.pastCount, Forgotten: PointImage{f.forgotten.value, f.forgotten.ended, f.forgotten.how}}
+	fi := FenceSnapshot{Handle: f.h, Initial: f.initial, Reached: f.reached, Promised: f.promised, PastCount: f.pastCount, Forgotten: PointSnapshot{f.forgotten.value, f.forgotten.ended, f.forgotten.how}}
 	for _, p := range f.open {
-		fi.Open = append(fi.Open, PointImage{p.value, p.ended, p.how})
+		fi.Open = append(fi.Open, PointSnapshot{p.value, p.ended, p.how})
 	}
 	for i := f.pastCount - min(f.pastCount, fencePoints); i < f.pastCount; i++ {
 		p := f.past[i%fencePoints]
-		fi.Past = append(fi.Past, PointImage{p.value, p.ended, p.how})
+		fi.Past = append(fi.Past, PointSnapshot{p.value, p.ended, p.how})
 	}
 	return fi
 }
 
-func (s *Session) exportPrograms(si *SessionImage) {
-	var opened []ProgramImage
+func (s *Session) snapshotPrograms(si *SessionSnapshot) {
+	var opened []ProgramSnapshot
 	for _, p := range inOrder(s.handles, func(p *program) Handle { return p.h }) {
 		switch {
 		case p.loaded:
-			si.Loaded = append(si.Loaded, ProgramImage{Handle: p.h, Bundle: p.bundle})
+			si.Loaded = append(si.Loaded, ProgramSnapshot{Handle: p.h, Bundle: p.bundle})
 		case p.source != nil:
-			opened = append(opened, ProgramImage{Handle: p.h, SourceSession: p.source.session.id, Source: p.source.h})
+			opened = append(opened, ProgramSnapshot{Handle: p.h, SourceSession: p.source.session.id, Source: p.source.h})
 		default:
-			opened = append(opened, ProgramImage{Handle: p.h, Name: p.name})
+			opened = append(opened, ProgramSnapshot{Handle: p.h, Name: p.name})
 		}
 	}
 	si.Loaded = append(si.Loaded, opened...)
 }
 
-func (l *list) export() ListImage {
+func (l *list) snapshot() ListSnapshot {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.dead {
-		return ListImage{Handle: l.h, Entries: l.entries, ArgBytes: l.argBytes}
+		return ListSnapshot{Handle: l.h, Entries: l.entries, ArgBytes: l.argBytes}
 	}
-	return ListImage{Handle: l.h, Entries: l.entries, ArgBytes: l.argBytes, Recorded: l.recording, Frames: len(l.free)}
+	return ListSnapshot{Handle: l.h, Entries: l.entries, ArgBytes: l.argBytes, Recorded: l.recording, Frames: len(l.free)}
 }
 
-// export tells a parked queue.
-func (q *queue) export() (qi QueueImage, rf RingFDs, err error) {
-	r, ok := q.ring.(exportedRing)
+// snapshot tells a parked queue.
+func (q *queue) snapshot() (qi QueueSnapshot, rf RingFDs, err error) {
+	r, ok := q.ring.(exportableRing)
 	if !ok {
 		return qi, rf, gpuerr.New(gpuerr.Unimplemented, "a ring of another kind stays where it is")
 	}
@@ -306,12 +306,12 @@ func (q *queue) export() (qi QueueImage, rf RingFDs, err error) {
 	for _, fd := range []int{mem, work, done} {
 		unix.Close(fd)
 	}
-	qi = QueueImage{Handle: q.h, Ring: st, Group: q.outlet.group, Skipping: q.intake.skipping, Deaf: q.poll.deaf, Discard: q.intake.discard, Doomed: q.intake.doomed}
+	qi = QueueSnapshot{Handle: q.h, Ring: st, Group: q.outlet.group, Skipping: q.intake.skipping, Deaf: q.poll.deaf, Discard: q.intake.discard, Doomed: q.intake.doomed}
 	if j := q.intake.waiting; j != nil {
-		qi.Wait = &WaitImage{UserData: j.user, Fence: j.fence.h, Value: j.value, OrderOnly: j.orderOnly}
+		qi.Wait = &WaitSnapshot{UserData: j.user, Fence: j.fence.h, Value: j.value, OrderOnly: j.orderOnly}
 	}
 	for _, t := range q.leftEntries() {
-		qi.Left = append(qi.Left, TakenImage{Words: t.Words(), Args: slices.Clone(t.Args), Code: t.Code})
+		qi.Left = append(qi.Left, TakenSnapshot{Words: t.Words(), Args: slices.Clone(t.Args), Code: t.Code})
 	}
 	return qi, RingFDs{r, st}, nil
 }

@@ -10,27 +10,27 @@ import (
 // a successor, for everybody. The core then names the sessions in the way, so that an
 // impatient operator can have these ended, and nobody else's (Preempt).
 
-// Obstructed is why the device was not stopped or not told, and the sessions that caused it.
-type Obstructed struct {
+// Blocked is why the device was not stopped or not told, and the sessions that caused it.
+type Blocked struct {
 	err      error
 	sessions []uint64
 }
 
-func (o *Obstructed) Error() string { return o.err.Error() }
-func (o *Obstructed) Unwrap() error { return o.err }
+func (o *Blocked) Error() string { return o.err.Error() }
+func (o *Blocked) Unwrap() error { return o.err }
 
-// InTheWay are the sessions that were in the way.
-func (o *Obstructed) InTheWay() []uint64 { return o.sessions }
+// Blockers are the sessions that were in the way.
+func (o *Blocked) Blockers() []uint64 { return o.sessions }
 
-// NewObstructed is an error that says so of these sessions.
-func NewObstructed(err error, sessions []uint64) *Obstructed { return &Obstructed{err, sessions} }
+// NewBlocked is an error that says so of these sessions.
+func NewBlocked(err error, sessions []uint64) *Blocked { return &Blocked{err, sessions} }
 
-func obstructedBy(err error, sessions []*Session) error {
+func blockedBy(err error, sessions []*Session) error {
 	var ids []uint64
 	for _, s := range sessions {
 		ids = append(ids, s.id)
 	}
-	return NewObstructed(err, ids)
+	return NewBlocked(err, ids)
 }
 
 // moving are the sessions of which something moves although the device is to stop. If that

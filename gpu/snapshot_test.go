@@ -25,7 +25,7 @@ func TestExportIsBounded(t *testing.T) {
 	ctx, stop := context.WithTimeout(t.Context(), 10*time.Second)
 	defer stop()
 	require.NoError(t, r.dev.Freeze(ctx))
-	_, _, err := r.dev.Export()
+	_, _, err := r.dev.Snapshot()
 	require.ErrorIs(t, err, gpuerr.Busy)
 	r.dev.Thaw()
 }

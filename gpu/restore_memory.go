@@ -5,10 +5,10 @@ import (
 	"capgpu/internal/revoke"
 )
 
-// This part of what a driver has told (import.go) is the memory of a session, which the
+// This part of what a driver has told (restore.go) is the memory of a session, which the
 // pool's owner knows to be lent, and the buffers in it.
 
-func (im *importer) lend(m *memory, iova, generation, bytes uint64) (ddf.DMABuffer, error) {
+func (im *restorer) lend(m *memory, iova, generation, bytes uint64) (ddf.DMABuffer, error) {
 	b, err := m.charged(func() (ddf.DMABuffer, error) { return im.adopt(im.ctx, ddf.IOVA(iova), generation) })
 	if err != nil {
 		return nil, err
@@ -20,7 +20,7 @@ func (im *importer) lend(m *memory, iova, generation, bytes uint64) (ddf.DMABuff
 }
 
 // memory takes chunks and buffers.
-func (im *importer) memory(s *Session, si *SessionImage) error {
+func (im *restorer) memory(s *Session, si *SessionSnapshot) error {
 	m := &s.memory
 	for _, ci := range si.Chunks {
 		if ci.Bytes == 0 || ci.Bytes > maxChunkBytes || ci.Bytes%ddf.PageBytes != 0 {
@@ -42,7 +42,7 @@ func (im *importer) memory(s *Session, si *SessionImage) error {
 	return nil
 }
 
-func (im *importer) buffer(s *Session, bi *BufferImage) (err error) {
+func (im *restorer) buffer(s *Session, bi *BufferSnapshot) (err error) {
 	if bi.Bytes == 0 || bi.Bytes%ddf.PageBytes != 0 || bi.Usage == 0 || bi.Usage&^usageAll != 0 {
 		return malformed("a buffer of %d bytes", bi.Bytes)
 	}
@@ -66,7 +66,7 @@ func (im *importer) buffer(s *Session, bi *BufferImage) (err error) {
 
 // extent is where a buffer lies: memory of its own, or pages of a chunk that are nobody
 // else's.
-func (im *importer) extent(m *memory, bi *BufferImage) (extent, error) {
+func (im *restorer) extent(m *memory, bi *BufferSnapshot) (extent, error) {
 	if bi.Chunk < 0 {
 		dma, err := im.lend(m, bi.IOVA, bi.Generation, bi.Bytes)
 		return extent{dma: dma, bytes: bi.Bytes}, err

@@ -20,9 +20,9 @@ import (
 func inTheWay(t *testing.T, err error) []uint64 {
 	t.Helper()
 	require.ErrorIs(t, err, gpuerr.Busy)
-	var o *Obstructed
+	var o *Blocked
 	require.True(t, errors.As(err, &o), "%v", err)
-	return o.InTheWay()
+	return o.Blockers()
 }
 
 // Work that does not end keeps the device from being stopped: the core names its session,
@@ -81,7 +81,7 @@ func TestWhoIsInTheWayOfAnExport(t *testing.T) {
 	load(mallory, maxReload/3)
 	load(also, maxReload/3)
 	require.NoError(t, r.dev.Freeze(t.Context()))
-	_, _, err := r.dev.Export()
+	_, _, err := r.dev.Snapshot()
 	named := inTheWay(t, err)
 	require.ElementsMatch(t, []uint64{mallory.id, also.id}, named)
 	r.dev.Thaw()
@@ -132,10 +132,10 @@ func TestExportWithFewDescriptors(t *testing.T) {
 		give(len(taken))
 		require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &before))
 	}()
-	_, _, err = r.dev.Export()
+	_, _, err = r.dev.Snapshot()
 	require.ErrorIs(t, err, gpuerr.IO)
 	give(3)
-	_, rings, err := r.dev.Export()
+	_, rings, err := r.dev.Snapshot()
 	require.NoError(t, err)
 	require.Len(t, rings, 8)
 	for _, ring := range rings {

@@ -10,10 +10,10 @@ import (
 	"capgpu/ring"
 )
 
-// This part of what a driver has told (import.go) is made of memory and of nothing else:
+// This part of what a driver has told (restore.go) is made of memory and of nothing else:
 // fences, programs, and lists of both.
 
-func (im *importer) fences(s *Session, si *SessionImage) error {
+func (im *restorer) fences(s *Session, si *SessionSnapshot) error {
 	for i := range si.Fences {
 		f, err := restoreFence(s, &si.Fences[i])
 		if err != nil {
@@ -34,7 +34,7 @@ func (im *importer) fences(s *Session, si *SessionImage) error {
 }
 
 // restoreFence checks that a fence's points are in order, and ended where they must be.
-func restoreFence(s *Session, fi *FenceImage) (*fence, error) {
+func restoreFence(s *Session, fi *FenceSnapshot) (*fence, error) {
 	bad := fi.Reached < fi.Initial || fi.Promised < fi.Reached || len(fi.Open) > maxOpenPoints ||
 		uint64(len(fi.Past)) != min(fi.PastCount, fencePoints) || !fi.Forgotten.How.Valid()
 	f := &fence{session: s, h: fi.Handle}
@@ -60,7 +60,7 @@ func restoreFence(s *Session, fi *FenceImage) (*fence, error) {
 	return f, nil
 }
 
-func (im *importer) programs(s *Session, si *SessionImage) error {
+func (im *restorer) programs(s *Session, si *SessionSnapshot) error {
 	for i := range si.Loaded {
 		if err := im.program(s, &si.Loaded[i]); err != nil {
 			return err
@@ -69,7 +69,7 @@ func (im *importer) programs(s *Session, si *SessionImage) error {
 	return nil
 }
 
-func (im *importer) program(s *Session, pi *ProgramImage) (err error) {
+func (im *restorer) program(s *Session, pi *ProgramSnapshot) (err error) {
 	p := &program{session: s, h: pi.Handle, name: pi.Name, bundle: pi.Bundle, loaded: len(pi.Bundle) > 0}
 	p.pins.init()
 	switch {
@@ -113,7 +113,7 @@ func (im *importer) program(s *Session, pi *ProgramImage) (err error) {
 	return s.handles.put(p, p.h)
 }
 
-func (im *importer) lists(s *Session, si *SessionImage) error {
+func (im *restorer) lists(s *Session, si *SessionSnapshot) error {
 	for i := range si.Lists {
 		if err := im.list(s, &si.Lists[i]); err != nil {
 			return err
@@ -123,7 +123,7 @@ func (im *importer) lists(s *Session, si *SessionImage) error {
 }
 
 // list records a list again, of the same bytes; one that was dead stays so.
-func (im *importer) list(s *Session, li *ListImage) (err error) {
+func (im *restorer) list(s *Session, li *ListSnapshot) (err error) {
 	if li.Entries == 0 || li.Entries > MaxListEntries || li.ArgBytes > MaxListArgBytes || li.ArgBytes%ring.ArgAlign != 0 || li.Frames < 0 || li.Frames > keptFrames {
 		return malformed("a list of %d entries", li.Entries)
 	}

@@ -17,11 +17,11 @@ import (
 // the caller's with the commit of the upgrade.
 type Adopt func(ctx context.Context, iova ddf.IOVA, generation uint64) (ddf.DMABuffer, error)
 
-// importer takes one image over.
-type importer struct {
+// restorer takes one image over.
+type restorer struct {
 	dev      *Device
 	ctx      context.Context
-	img      *Image
+	img      *Snapshot
 	adopt    Adopt
 	fds      []int // of the rings, not taken yet
 	branches map[uint64]*branch
@@ -29,14 +29,14 @@ type importer struct {
 	queues   []*queue
 }
 
-// Import takes over what another driver's Export has told. The device has served nobody
+// Restore takes over what another driver's Snapshot has told. The device has served nobody
 // yet. It is as that one was, frozen, and writes to nothing that a client sees until Thaw:
-// until then the other may go on after all. The descriptors are Import's, also when it
+// until then the other may go on after all. The descriptors are Restore's, also when it
 // fails; then the device is of no use, and to be closed.
 //
 // An image of another version, or of another device, is refused before anything is made.
-func (d *Device) Import(ctx context.Context, img *Image, fds []int, adopt Adopt) (err error) {
-	im := &importer{dev: d, ctx: ctx, img: img, adopt: adopt, fds: fds, branches: map[uint64]*branch{}, sessions: map[uint64]*Session{}}
+func (d *Device) Restore(ctx context.Context, img *Snapshot, fds []int, adopt Adopt) (err error) {
+	im := &restorer{dev: d, ctx: ctx, img: img, adopt: adopt, fds: fds, branches: map[uint64]*branch{}, sessions: map[uint64]*Session{}}
 	defer func() {
 		for _, fd := range im.fds {
 			unix.Close(fd)
@@ -71,7 +71,7 @@ func malformed(format string, args ...any) error {
 }
 
 // drop lets go of what was made without a word to any client.
-func (im *importer) drop() {
+func (im *restorer) drop() {
 	for _, q := range im.queues {
 		r := im.dev.reactor
 		r.mail.call(func() {
@@ -88,11 +88,11 @@ func (im *importer) drop() {
 }
 
 // check refuses what is not for this device.
-func (im *importer) check() error {
+func (im *restorer) check() error {
 	d, img := im.dev, im.img
 	switch {
-	case img.Version != ImageVersion:
-		return VersionError(ImageVersion, img.Version)
+	case img.Version != SnapshotVersion:
+		return VersionError(SnapshotVersion, img.Version)
 	case img.Device != d.cfg.Info.Name || img.Epoch != d.cfg.Info.Epoch || img.Backend != d.cfg.Backend.Info().Name:
 		return malformed("it is of %q in epoch %d on %q, not of %q in %d on %q", img.Device, img.Epoch, img.Backend, d.cfg.Info.Name, d.cfg.Info.Epoch, d.cfg.Backend.Info().Name)
 	}
@@ -109,7 +109,7 @@ func VersionError(have, want uint32) error {
 	return gpuerr.New(gpuerr.Version, "have=%d want=%d: this driver takes over state of version %d, and the other one tells version %d; install drivers of one version, or restart the device", have, want, have, want)
 }
 
-func (im *importer) all() error {
+func (im *restorer) all() error {
 	d, img := im.dev, im.img
 	d.mu.Lock()
 	d.lastSession = img.LastSession

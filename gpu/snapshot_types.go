@@ -9,18 +9,18 @@ import (
 	"capgpu/ring"
 )
 
-// ImageVersion is that of Image. A successor takes no other: it grows with every change
+// SnapshotVersion is that of Snapshot. A successor takes no other: it grows with every change
 // of what a field means.
-const ImageVersion = 6
+const SnapshotVersion = 6
 
-// Image is all that a device has for its tenants, as a successor in another process takes
+// Snapshot is all that a device has for its tenants, as a successor in another process takes
 // it over: everything but what lies in shared memory, and the descriptors, which travel
 // beside it (three for each queue, in order). Bytes of a client are in it only where the
 // core had copied them out: entries that were taken and not begun, recordings, bundles.
 //
-// It is the word of the driver that made it, and checked like a stranger's: Import takes
+// It is the word of the driver that made it, and checked like a stranger's: Restore takes
 // none that does not agree with itself and with the memory that the pool has lent.
-type Image struct {
+type Snapshot struct {
 	Version uint32
 	Device  string
 	Epoch   uint64
@@ -32,9 +32,9 @@ type Image struct {
 	Strays      uint64
 	Faults      uint64
 	Spent       []Spent // by the device itself, and by tenants that are gone
-	Tenants     []TenantImage
-	Branches    []BranchImage
-	Sessions    []SessionImage // by id: parents before children
+	Tenants     []TenantSnapshot
+	Branches    []BranchSnapshot
+	Sessions    []SessionSnapshot // by id: parents before children
 }
 
 // Spent is what an account has used of a class that never comes back.
@@ -43,32 +43,32 @@ type Spent struct {
 	Amount uint64
 }
 
-// StrikesImage is the strikes that still count, oldest first, and how many there were.
-type StrikesImage struct {
+// StrikesSnapshot is the strikes that still count, oldest first, and how many there were.
+type StrikesSnapshot struct {
 	Recent []time.Time `json:",omitempty"`
 	Count  uint64
 }
 
-// TenantImage is one tenant.
-type TenantImage struct {
+// TenantSnapshot is one tenant.
+type TenantSnapshot struct {
 	Name        string
 	Limits      ledger.Limits
 	Weight      uint32
 	MaxDeadline time.Duration // of a submission, as the policy has it now; 0: as each session has it
 	Spent       []Spent
-	Strikes     StrikesImage
+	Strikes     StrikesSnapshot
 	BannedUntil *time.Time `json:",omitempty"`
 }
 
-// BranchImage is one restricted session with all below it, as bans know it.
-type BranchImage struct {
+// BranchSnapshot is one restricted session with all below it, as bans know it.
+type BranchSnapshot struct {
 	Session uint64 // the first of it
-	Strikes StrikesImage
+	Strikes StrikesSnapshot
 	Banned  bool
 }
 
-// SessionImage is one session.
-type SessionImage struct {
+// SessionSnapshot is one session.
+type SessionSnapshot struct {
 	ID, Parent, Attach uint64
 	Tenant             string
 	Branch             uint64 // 0: it is in none
@@ -78,20 +78,20 @@ type SessionImage struct {
 	Poison             outcome.Outcome // pending: none
 	Trapped            bool            // its context on the device
 
-	RightsImage
-	CountsImage
-	HandlesImage
+	RightsSnapshot
+	CountsSnapshot
+	HandlesSnapshot
 
-	Chunks  []ChunkImage
-	Buffers []BufferImage
-	Fences  []FenceImage
-	Loaded  []ProgramImage // before those opened from them
-	Lists   []ListImage
-	Queues  []QueueImage
+	Chunks  []ChunkSnapshot
+	Buffers []BufferSnapshot
+	Fences  []FenceSnapshot
+	Loaded  []ProgramSnapshot // before those opened from them
+	Lists   []ListSnapshot
+	Queues  []QueueSnapshot
 }
 
-// RightsImage is what a session may do.
-type RightsImage struct {
+// RightsSnapshot is what a session may do.
+type RightsSnapshot struct {
 	Facet         Facet
 	Deadline      time.Duration
 	Fair          time.Duration
@@ -100,30 +100,30 @@ type RightsImage struct {
 	Listed, Check bool
 }
 
-// CountsImage is what a session has counted.
-type CountsImage struct {
+// CountsSnapshot is what a session has counted.
+type CountsSnapshot struct {
 	Launches uint64
 	Strikes  uint64
 	Traps    uint64
 	Ended    []uint64
 }
 
-// HandlesImage is the slots of a session's handles.
-type HandlesImage struct {
+// HandlesSnapshot is the slots of a session's handles.
+type HandlesSnapshot struct {
 	FirstGeneration uint32
 	Generations     []uint32
 	FreeSlots       []uint32
 }
 
-// ChunkImage is one piece of DMA memory from which buffers are cut.
-type ChunkImage struct {
+// ChunkSnapshot is one piece of DMA memory from which buffers are cut.
+type ChunkSnapshot struct {
 	IOVA       uint64
 	Generation uint64
 	Bytes      uint64
 }
 
-// BufferImage is one buffer.
-type BufferImage struct {
+// BufferSnapshot is one buffer.
+type BufferSnapshot struct {
 	Handle     Handle
 	Usage      Usage
 	Bytes      uint64
@@ -133,25 +133,25 @@ type BufferImage struct {
 	Generation uint64
 }
 
-// PointImage is one point of a fence.
-type PointImage struct {
+// PointSnapshot is one point of a fence.
+type PointSnapshot struct {
 	Value uint64
 	Ended bool
 	How   outcome.Outcome
 }
 
-// FenceImage is one fence.
-type FenceImage struct {
+// FenceSnapshot is one fence.
+type FenceSnapshot struct {
 	Handle                     Handle
 	Initial, Reached, Promised uint64
-	Open                       []PointImage // promised and not reached
-	Past                       []PointImage // the last reached, oldest first
+	Open                       []PointSnapshot // promised and not reached
+	Past                       []PointSnapshot // the last reached, oldest first
 	PastCount                  uint64
-	Forgotten                  PointImage
+	Forgotten                  PointSnapshot
 }
 
-// ProgramImage is one program.
-type ProgramImage struct {
+// ProgramSnapshot is one program.
+type ProgramSnapshot struct {
 	Handle        Handle
 	Name          string // of a built-in one
 	Bundle        []byte // of a loaded one
@@ -159,8 +159,8 @@ type ProgramImage struct {
 	Source        Handle
 }
 
-// ListImage is one list. One without a recording is dead: what it was made of is closed.
-type ListImage struct {
+// ListSnapshot is one list. One without a recording is dead: what it was made of is closed.
+type ListSnapshot struct {
 	Handle   Handle
 	Entries  uint32
 	ArgBytes uint32
@@ -168,15 +168,15 @@ type ListImage struct {
 	Frames   int // copies for patches, which are charged
 }
 
-// TakenImage is an entry that was taken and not begun.
-type TakenImage struct {
+// TakenSnapshot is an entry that was taken and not begun.
+type TakenSnapshot struct {
 	Words [8]uint64
 	Args  []uint64
 	Code  gpuerr.Code
 }
 
-// WaitImage is the wait that holds a queue.
-type WaitImage struct {
+// WaitSnapshot is the wait that holds a queue.
+type WaitSnapshot struct {
 	UserData uint64 // of its entry
 	Fence    Handle
 	Value    uint64
@@ -184,15 +184,15 @@ type WaitImage struct {
 	OrderOnly bool `json:",omitempty"`
 }
 
-// QueueImage is one queue.
-type QueueImage struct {
+// QueueSnapshot is one queue.
+type QueueSnapshot struct {
 	Handle   Handle
 	Ring     ring.State
 	Group    outcome.Outcome
 	Skipping bool
 	Deaf     bool
 	Discard  int
-	Doomed   uint64     // work before this position of the ring depends on failed work
-	Wait     *WaitImage `json:",omitempty"`
-	Left     []TakenImage
+	Doomed   uint64        // work before this position of the ring depends on failed work
+	Wait     *WaitSnapshot `json:",omitempty"`
+	Left     []TakenSnapshot
 }
