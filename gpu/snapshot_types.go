@@ -11,7 +11,7 @@ import (
 
 // SnapshotVersion is that of Snapshot. A successor takes no other: it grows with every change
 // of what a field means.
-const SnapshotVersion = 6
+const SnapshotVersion = 7
 
 // Snapshot is all that a device has for its tenants, as a successor in another process takes
 // it over: everything but what lies in shared memory, and the descriptors, which travel
