@@ -159,3 +159,35 @@ func TestOrderDependency(t *testing.T) {
 		r.close()
 	})
 }
+
+// The device begins nothing more of a round in which work failed. The next round begins
+// with the failure, wherever the work stood among what the core thought that the device had.
+func TestRoundEndsWhereTheDeviceEndedIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hand := newHandBackend()
+		r := newMemRig(t, withBackend(hand), manyStrikes)
+		s, bob := r.open("alice"), r.open("bob")
+		m, theirs := buf(t, s, 4096), buf(t, bob, 4096)
+		q, other := r.queue(s, 16, 0), r.queue(bob, 16, 0)
+		other.fill(theirs, 0, 4, 1) // the core has not heard of its end
+		hand.nth(t, 0)
+		for n, how := range []outcome.Outcome{errorOutcome, cancelledOutcome} {
+			q.fill(m, 0, 4, 1)
+			id := hand.nth(t, 2*n+1)
+			failed := hand.jobs[2*n+1]
+			require.False(t, failed.Context.Over(failed.Round))
+			failed.Context.Fail(failed.Round)
+			hand.finish(id, how, 0)
+			requireNotOK(t, q.one())
+			q.fill(m, 0, 4, 2)
+			id = hand.nth(t, 2*n+2)
+			next := hand.jobs[2*n+2]
+			require.False(t, next.Context.Over(next.Round), "the device would not begin it")
+			hand.finish(id, outcome.Success, 0)
+			requireOK(t, q.one())
+		}
+		hand.finish(hand.nth(t, 0), outcome.Success, 0)
+		requireOK(t, other.one())
+		r.close()
+	})
+}

@@ -27,15 +27,16 @@ type failures struct {
 // fail notes that work did not end ok.
 func (j *job) fail() {
 	q, s := j.queue, j.session()
+	// The device knows best whether it has begun it: it begins no more of that round then.
+	if f := &j.flight; f.order != 0 && (f.begun || s.context.Over(j.work.Round)) {
+		f.begun = true
+		s.failures.round = max(s.failures.round, j.work.Round)
+	}
 	if j.how == dependentOutcome || j.discarded || s.poison.Load() != nil || s.dev.isLost.Load() || !s.node.Live() {
 		return // the failure that it depends on did, its client asked for it, or all of the session ends
 	}
 
 	j.failed = true
-	if j.flight.begun {
-		s.failures.round++
-	}
-
 	q.intake.failed++
 	r := s.dev.reactor
 	finishAll(r.unready(q, func(k *job) bool { return k.pos > j.pos }), dependentOutcome)
