@@ -195,9 +195,13 @@ func (q *Queue) signalLocked(f *Fence, value uint64) (uint64, error) {
 	if f == nil || f.s != q.s {
 		return 0, errForeign("Fence")
 	}
-	q.entry = ring.SignalEntry(q.next, f.handle, value)
+	q.entry = ring.SignalEntry(q.next|signalMark, f.handle, value)
 	return q.pushLocked()
 }
+
+// signalMark is set in the user data of signals: their completions carry a moment where
+// others carry device time.
+const signalMark = 1 << 63
 
 // +checklocks:q.submit
 func (q *Queue) waitLocked(f *Fence, value uint64, orderOnly bool) (uint64, error) {

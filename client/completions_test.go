@@ -26,6 +26,9 @@ func TestCompletionsOfAnyKind(t *testing.T) {
 	}{
 		{ring.Completion{Outcome: outcome.Success, DeviceNanos: 7}, Completion{Outcome: outcome.Success, DeviceTime: 7}},
 		{ring.Completion{Outcome: outcome.Success, DeviceNanos: 1<<63 + 7}, Completion{Outcome: outcome.Success, DeviceTime: 1<<63 - 1}},
+		{ring.Completion{UserData: 5 | signalMark, Outcome: outcome.Success, DeviceNanos: 8}, Completion{Outcome: outcome.Success, EndedAt: 8}},
+		{ring.Completion{UserData: signalMark, Outcome: outcome.Success, DeviceNanos: 1<<64 - 1}, Completion{Outcome: outcome.Success, EndedAt: 1<<63 - 1}},
+		{ring.Completion{UserData: 5 | signalMark, Outcome: outcome.Outcome{Kind: outcome.Cancelled}}, Completion{Outcome: outcome.Outcome{Kind: outcome.Cancelled}}},
 		{ring.Completion{Outcome: trap}, Completion{Outcome: trap}},
 		{ring.Completion{Outcome: outcome.Outcome{Kind: outcome.Failed, Cause: outcome.LaunchLimit}, Code: gpuerr.Stale}, Completion{Outcome: outcome.Outcome{Kind: outcome.Failed, Cause: outcome.LaunchLimit}}},
 		{ring.Completion{Outcome: outcome.Outcome{Kind: outcome.Cancelled}}, Completion{Outcome: outcome.Outcome{Kind: outcome.Cancelled}}},

@@ -31,6 +31,9 @@ func description(d control.Description) Description {
 		Programs:           d.Programs,
 		Poisoned:           d.Poisoned,
 		Checked:            d.Checked,
+		GlobalMemAlignment: d.GlobalMemAlignment,
+		ComputeUnits:       d.ComputeUnits,
+		Deterministic:      d.Deterministic,
 	}
 }
 

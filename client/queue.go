@@ -264,7 +264,10 @@ func (q *Queue) handOutLocked(out []Completion, taken []ring.Completion) {
 	for i := range taken {
 		c, o := &taken[i], &out[i]
 		q.collected++
-		o.Ticket, o.DeviceTime = q.collected, nanos(c.DeviceNanos)
+		o.Ticket, o.DeviceTime, o.EndedAt = q.collected, nanos(c.DeviceNanos), 0
+		if c.UserData&signalMark != 0 {
+			o.DeviceTime, o.EndedAt = 0, o.DeviceTime
+		}
 		if o.Err != nil { // a store of a pointer costs more
 			o.Err = nil
 		}

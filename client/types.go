@@ -129,6 +129,16 @@ type Description struct {
 	Programs           []string        // names that OpenProgram takes
 	Poisoned           outcome.Outcome // what poisoned the session; pending: nothing has
 	Checked            bool            // see Policy.Check
+	// GlobalMemAlignment is what Binding.Off is a multiple of, in bytes, so that no access
+	// of the widest type traps as misaligned. Where a program has narrower types less will
+	// do: the size of the widest one.
+	GlobalMemAlignment uint32
+	// ComputeUnits is how many parts of the device run workgroups at the same time; 0: not
+	// known.
+	ComputeUnits uint32
+	// Deterministic says that the same work on the same memory has the same result, but for
+	// programs with ProgramInfo.OrderDependent.
+	Deterministic bool
 }
 
 // BudgetEntry is one resource of the session's ledger account.
@@ -217,4 +227,10 @@ type Completion struct {
 	Outcome    outcome.Outcome
 	Err        error         // why the entry was refused; nil for work that ran
 	DeviceTime time.Duration // measured, as charged
+	// EndedAt is when the point of a Signal ended: the time since the device was opened in
+	// this epoch, by a monotonic clock of the driver. It does not count the time that the
+	// replacement of the driver takes in a live upgrade. The difference of two is the time
+	// between them, also of different queues and sessions. 0 for other commands, and for a
+	// Signal that did not end ok.
+	EndedAt time.Duration
 }

@@ -19,8 +19,9 @@ import (
 //	queues, with times of none, half a millisecond, some and any length, and beyond
 //	2^32; when a wait is abandoned, and when the other side dies,
 //	then each wait ends once, with the outcome of the point or with "pending" when its
-//	time is up and not before; the smaller of two times wins; and a point that was
-//	reached never changes.
+//	time is up and not before; the smaller of two times wins; a point that was reached
+//	never changes; and the completion of a signal tells when its point ended, by one
+//	clock for all queues.
 //
 // Sources: Magma Semaphore*, PollLongDeadline, PollInfiniteDeadline; tinygrad
 // timeline_signal_rollover, wait_late_set; accel ext EVENT_WAIT.
@@ -119,17 +120,30 @@ func fences(c *Case) {
 		Command{Op: Signal, Fence: line, Value: 1})...)
 
 	waits(line, 1, long, bad.Want)
-	c.completed(q, len(bad.Commands)+len(good.Commands)+1)
+	done := c.completed(q, len(bad.Commands)+len(good.Commands)+1)
+	at := done[len(done)-1].EndedAt
+	c.That(at == 0, "a signal that ended %v says that it was at %v", bad.Want, at)
 	c.submit(q, Command{Op: Fill, Dst: c.buffer(s, 64), Bytes: 64}, Command{Op: Signal, Fence: line, Value: 2})
 	waits(line, 2, long, outcome.Success)
 	waits(line, 1, 0, bad.Want)
 	waits(line, 2, 0, outcome.Success)
 
+	// The completion of a signal tells when, by one clock for all queues.
+	done = c.completed(q, 2)
+	c.That(done[0].EndedAt == 0, "a fill says that it ended at %v", done[0].EndedAt)
+	c.That(done[1].EndedAt > 0 && done[1].DeviceTime == 0, "a signal ended at %v, with a device time of %v", done[1].EndedAt, done[1].DeviceTime)
+	const pause = 2 * time.Millisecond
+	time.Sleep(pause)
+	other := c.queue(s)
+	c.submit(other, Command{Op: Signal, Fence: line, Value: 3})
+	later := c.completed(other, 1)[0].EndedAt
+	c.That(later-done[1].EndedAt >= pause, "two signals ended %v apart, and there were %v between them", later-done[1].EndedAt, pause)
+
 	// A queue waits for a client.
 	held := c.fence(s)
 	q2 := c.queue(s)
 	c.submit(q2, Command{Op: Wait, Fence: held, Value: 1}, Command{Op: Fill, Dst: c.buffer(s, 64), Bytes: 64})
-	done, err := q2.Completions(c.Ctx, 2, 20*time.Millisecond)
+	done, err = q2.Completions(c.Ctx, 2, 20*time.Millisecond)
 	c.Must(err, "look at a queue that waits")
 	c.That(len(done) == 0, "%d commands behind a wait ended", len(done))
 	c.Must(held.Signal(c.Ctx, 1), "signal")

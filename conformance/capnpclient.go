@@ -165,6 +165,7 @@ func (x rpcSession) Describe(ctx context.Context) (client.Description, error) {
 			MaxDeadline: time.Duration(d.MaxDeadlineNanos()), MaxBufferBytes: d.MaxBufferBytes(), MaxThreadsPerBlock: d.MaxThreadsPerBlock(),
 			MaxGridDim: d.MaxGridDim(), MaxSharedBytes: d.MaxSharedBytes(), MaxBindings: d.MaxBindings(), MaxInlineBytes: d.MaxInlineBytes(),
 			MaxQueueEntries: d.QueueEntries(), Facet: client.Facet(d.Facet()), Poisoned: outcomeOf(poisoned),
+			GlobalMemAlignment: d.GlobalMemAlignment(), ComputeUnits: d.ComputeUnits(), Deterministic: d.Deterministic(),
 		}, err
 	})
 }

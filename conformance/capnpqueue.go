@@ -120,7 +120,7 @@ func (x rpcQueue) Completions(ctx context.Context, most int, timeout time.Durati
 			if err != nil {
 				return nil, err
 			}
-			all[i] = client.Completion{Ticket: list.At(i).Ticket(), Outcome: outcomeOf(o), DeviceTime: time.Duration(list.At(i).DeviceNanos())}
+			all[i] = client.Completion{Ticket: list.At(i).Ticket(), Outcome: outcomeOf(o), DeviceTime: time.Duration(list.At(i).DeviceNanos()), EndedAt: time.Duration(list.At(i).EndedAtNanos())}
 			all[i].Err = refusalOf(message)
 		}
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/bits"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -96,6 +97,7 @@ func (c *Case) shut(s Session) {
 func (c *Case) describe(s Session) client.Description {
 	d := get[client.Description](c, "describe")(s.Describe(c.Ctx))
 	c.That(d.HangBound > 0 && d.RevokeBound > 0, "describe publishes no bounds: hang %v, revoke %v", d.HangBound, d.RevokeBound)
+	c.That(bits.OnesCount32(d.GlobalMemAlignment) == 1, "the alignment of bindings is %d, no power of two", d.GlobalMemAlignment)
 	return d
 }
 

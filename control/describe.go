@@ -20,6 +20,9 @@ type Description struct {
 	Facet              uint32
 	Poisoned           outcome.Outcome // failed: the outcome that poisoned the session; else pending
 	Checked            bool
+	GlobalMemAlignment uint32 // bytes
+	ComputeUnits       uint32 // 0: not known
+	Deterministic      bool
 	Programs           []string
 }
 
@@ -34,6 +37,8 @@ func (m Description) AppendTo(b []byte) []byte {
 		b = appendU32(b, v)
 	}
 	b = appendBool(appendOutcome(b, m.Poisoned), m.Checked)
+	b = appendU32(appendU32(b, m.GlobalMemAlignment), m.ComputeUnits)
+	b = appendBool(b, m.Deterministic)
 	return appendNames(b, m.Programs)
 }
 
@@ -54,6 +59,9 @@ func (m *Description) decode(r *reader) {
 	m.Facet = r.enum(maxFacet, "facet")
 	m.Poisoned = r.outcome()
 	m.Checked = r.flag("checked")
+	m.GlobalMemAlignment = r.u32("globalMemAlignment")
+	m.ComputeUnits = r.u32("computeUnits")
+	m.Deterministic = r.flag("deterministic")
 	m.Programs = r.names("programs")
 }
 

@@ -89,7 +89,7 @@ const (
 	MaxStringBytes      = 256   // of a str
 	MaxErrorBytes       = 512   // of the text of an error reply
 	ResourceBytes       = 24    // of the resource of an error reply
-	HelloVersion        = 1     // of this document
+	HelloVersion        = 2     // of docs/wire.md
 	NumClasses          = 16    // resource classes of package ledger
 	replyBit            = 1 << 15
 	magic               = 0x4743 // "CG"

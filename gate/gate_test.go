@@ -11,6 +11,7 @@ import (
 
 	"capgpu/driver/session/sessiontest"
 	"capgpu/gpu"
+	"capgpu/gpu/backend/mock"
 	"capgpu/gpuerr"
 	"capgpu/internal/rpcguard"
 	"capgpu/ledger"
@@ -105,7 +106,7 @@ func TestRunProgramPipelined(t *testing.T) {
 }
 
 func TestDevicesAndDescription(t *testing.T) {
-	r := newRig(t, sessiontest.Options{})
+	r := newRig(t, sessiontest.Options{Mock: mock.Options{Workers: 3}})
 	list, release := r.manager.ListDevices(r.ctx, nil)
 	devices, err := await(r, list, release).Devices()
 	require.NoError(t, err)
@@ -118,6 +119,9 @@ func TestDevicesAndDescription(t *testing.T) {
 	require.Equal(t, schema.SessionFacet_full, d.Facet())
 	require.NotZero(t, d.MaxBufferBytes())
 	require.NotZero(t, d.HangBoundNanos())
+	require.EqualValues(t, 8, d.GlobalMemAlignment())
+	require.EqualValues(t, 3, d.ComputeUnits())
+	require.True(t, d.Deterministic())
 	names, err := d.Programs()
 	require.NoError(t, err)
 	require.NotZero(t, names.Len())

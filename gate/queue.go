@@ -98,6 +98,7 @@ func (q *queue) Completions(ctx context.Context, call schema.GpuQueue_completion
 		out := list.At(i)
 		out.SetTicket(c.Ticket)
 		out.SetDeviceNanos(uint64(c.DeviceTime))
+		out.SetEndedAtNanos(uint64(c.EndedAt))
 		if err := putOutcome(out.NewOutcome, c.Outcome, c.Err); err != nil {
 			return err
 		}

@@ -281,6 +281,9 @@ func putDescription(out schema.Description, d client.Description) error {
 	out.SetSubgroupSize(d.SubgroupSize)
 	out.SetFacet(schema.SessionFacet(d.Facet))
 	out.SetChecked(d.Checked)
+	out.SetGlobalMemAlignment(d.GlobalMemAlignment)
+	out.SetComputeUnits(d.ComputeUnits)
+	out.SetDeterministic(d.Deterministic)
 	trap, err := out.NewTrap()
 	if err != nil {
 		return err

@@ -236,6 +236,7 @@ func TestQueue(t *testing.T) {
 	r := newRig(t, sessiontest.Options{})
 	s := r.open()
 	buf, a := r.buffer(s, 4096)
+	_, fence := r.fence(s)
 	fill := r.program(s, "fill_u32")
 	made, release := s.CreateQueue(r.ctx, nil)
 	q := await(r, made, release).Queue()
@@ -256,10 +257,11 @@ func TestQueue(t *testing.T) {
 		return commands(
 			launchCommand(fill, 4, 256, []byte{7, 0, 0, 0}, a),
 			copyCommand(uint64(a), 0, uint64(a), 2048, 1024),
+			signalCommand(fence, 1),
 		)(p.NewCommands)
 	})
 	require.Equal(t, uint64(1), await(r, submitted, release).FirstTicket())
-	for next := uint64(1); next <= 2; {
+	for next := uint64(1); next <= 3; {
 		list := collect(10 * time.Second)
 		require.NotZero(t, list.Len())
 		for i := range list.Len() {
@@ -267,6 +269,9 @@ func TestQueue(t *testing.T) {
 			o, err := list.At(i).Outcome()
 			require.NoError(t, err)
 			require.Equal(t, schema.OutcomeKind_ok, o.Kind())
+			signal := next == 3 // which tells when it ended, and work how long it took
+			require.Equal(t, signal, list.At(i).EndedAtNanos() > 0)
+			require.Equal(t, !signal, list.At(i).DeviceNanos() > 0)
 			next++
 		}
 	}

@@ -155,6 +155,7 @@ type QueueInfo struct {
 type Description struct {
 	Device          ddf.DeviceInfo
 	Backend         string
+	Deterministic   bool // see backend.Info
 	MemoryBytes     uint64
 	HangBound       time.Duration
 	RevokeBound     time.Duration // from a close to its answer: work that runs is ended as if it hung

@@ -113,6 +113,10 @@ func New(cfg Config) (*Device, error) {
 	return d, nil
 }
 
+// age is the time since the device was opened in this epoch. That a successor has taken it
+// over changes nothing but that the time between the two is not counted.
+func (d *Device) age() time.Duration { return max(0, time.Since(d.opened)) }
+
 func (c *Config) setDefaults() {
 	if c.Limits == (ledger.Limits{}) {
 		c.Limits = ledger.NoLimits()

@@ -108,7 +108,8 @@ func TestHandOver(t *testing.T) {
 	}
 	require.Eventually(t, func() bool { return alice.Budget()[ledger.InFlight].Used+alice.Budget()[ledger.InFlight].Reserved == 1 }, 5*time.Second, time.Millisecond)
 	q.signal(open, 6)
-	requireOK(t, q.one())
+	before := q.one()
+	requireOK(t, before)
 
 	d, second := r.handOver(t, pool)
 	// The client's rings go on, and what was there is there.
@@ -125,6 +126,11 @@ func TestHandOver(t *testing.T) {
 	q.replay(list)
 	requireOK(t, q.one())
 	require.EqualValues(t, 0x42, host(t, a2, small)[1024])
+	q.signal(newFence(t, a2, 0), 1)
+	after := q.one()
+	requireOK(t, after)
+	require.Greater(t, after.DeviceNanos, before.DeviceNanos, "the successor's clock goes on")
+	require.LessOrEqual(t, after.DeviceNanos, uint64(d.age()))
 	idle.fill(bobs, 0, 64, 0x44444444)
 	requireOK(t, idle.one())
 	require.EqualValues(t, 0x44, host(t, b2, bobs)[0])

@@ -50,12 +50,13 @@ func (q *queue) retire() {
 // signal reaches the point with the worst outcome of the work it covers.
 func (q *queue) signal(j *job) {
 	how := outcome.Worse(q.outlet.group, j.atLeast)
+	at := q.session.dev.age()
 	if !j.fence.end(j.value, how) { // the fence ended before
 		how = outcome.Worse(how, revokedOutcome)
 	}
 	crashpoint.Here("driver.fence.ended")
 	q.outlet.group = outcome.Success
-	j.how, j.state = how, jobEnded
+	j.how, j.deviceTime, j.state = how, at, jobEnded // see ring.Completion.DeviceNanos
 }
 
 // complete makes a job's completion and frees it.

@@ -322,7 +322,7 @@ func (s *Session) Describe() Description {
 	c := &s.dev.cfg
 	info := c.Backend.Info()
 	d := Description{
-		Device: c.Info, Backend: info.Name, MemoryBytes: info.MemoryBytes,
+		Device: c.Info, Backend: info.Name, Deterministic: info.Deterministic, MemoryBytes: info.MemoryBytes,
 		HangBound: c.HangBound, RevokeBound: c.HangBound, MaxDeadline: s.allowed(s.longest), MaxBufferBytes: c.MaxBufferBytes,
 		Limits: info.Limits, MaxQueueEntries: c.MaxQueueEntries, MaxArgBytes: c.MaxArgBytes, Facet: s.facet, Poisoned: s.Poisoned(), Checked: s.check,
 	}

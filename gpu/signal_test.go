@@ -4,10 +4,12 @@ import (
 	"context"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"capgpu/gpuerr"
+	"capgpu/ledger"
 	"capgpu/outcome"
 	"capgpu/ring"
 )
@@ -46,6 +48,47 @@ func TestSignalSumsUpItsGroup(t *testing.T) {
 		require.Equal(t, gpuerr.Stale, c[0].Code)
 		require.Equal(t, outcome.Failed, c[1].Outcome.Kind)
 		require.Zero(t, c[1].Code)
+		r.close()
+	})
+}
+
+// The completion of a signal says when its point ended, on the clock of the device: what it
+// covers had ended then, and nothing of it is device time that was charged.
+func TestSignalSaysWhenItEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hand := newHandBackend()
+		r := newMemRig(t, withBackend(hand))
+		s := r.open("alice")
+		b, f, g := buf(t, s, 4096), newFence(t, s, 0), newFence(t, s, 0)
+		first, second := r.queue(s, 16, 0), r.queue(s, 16, 0)
+		began := r.dev.age()
+		first.fill(b, 0, 4, 1)
+		first.signal(f, 1)
+		second.wait(f, 1)
+		second.signal(g, 1)
+		time.Sleep(time.Second)
+		hand.finish(hand.nth(t, 0), outcome.Success, time.Millisecond)
+		one := first.take(2)
+		requireOK(t, one...)
+		require.EqualValues(t, time.Millisecond, one[0].DeviceNanos)
+		require.EqualValues(t, began+time.Second, one[1].DeviceNanos)
+		requireOK(t, second.take(2)...)
+		time.Sleep(time.Minute)
+		second.wait(f, 1)
+		second.signal(g, 2)
+		two := second.take(2)
+		requireOK(t, two...)
+		require.Zero(t, two[0].DeviceNanos, "a wait says nothing")
+		require.EqualValues(t, began+time.Second+time.Minute, two[1].DeviceNanos)
+		require.EqualValues(t, time.Millisecond, s.Budget()[ledger.DeviceTime].Used)
+
+		// One that does not end ok says nothing.
+		first.fill(b, 0, 4, 1)
+		first.signal(f, 2)
+		hand.finish(hand.nth(t, 1), errorOutcome, 0)
+		three := first.take(2)
+		require.Equal(t, errorOutcome, three[1].Outcome)
+		require.Zero(t, three[1].DeviceNanos)
 		r.close()
 	})
 }

@@ -56,7 +56,7 @@ func (d *Device) snapshot() (img *Snapshot, rings []RingFDs, err error) {
 	}
 	img = &Snapshot{
 		Version: SnapshotVersion, Device: d.cfg.Info.Name, Epoch: d.cfg.Info.Epoch, Backend: d.cfg.Backend.Info().Name,
-		Uptime: time.Since(d.opened), Resets: d.reactor.resets.Load(), Strays: d.reactor.strays.Load(), Faults: d.reactor.faults.Load(),
+		Uptime: d.age(), Resets: d.reactor.resets.Load(), Strays: d.reactor.strays.Load(), Faults: d.reactor.faults.Load(),
 	}
 	sessions := d.sessionList()
 	d.mu.Lock()

@@ -113,6 +113,7 @@ func TestWrongMessages(t *testing.T) {
 		want gpuerr.Code
 	}{
 		{control.TypeHello, control.HelloRequest{Version: 99}.AppendTo(nil), gpuerr.Unimplemented},
+		{control.TypeHello, control.HelloRequest{Version: control.HelloVersion - 1}.AppendTo(nil), gpuerr.Unimplemented},
 		{control.TypeOpenDevice, control.OpenDeviceRequest{Index: 1}.AppendTo(nil), gpuerr.NoDevice},
 		{control.TypeNextState, control.NextStateRequest{Index: 9}.AppendTo(nil), gpuerr.NoDevice},
 		{control.TypeStatus, control.StatusRequest{Index: 1 << 31}.AppendTo(nil), gpuerr.NoDevice},
@@ -124,7 +125,7 @@ func TestWrongMessages(t *testing.T) {
 		_, err := caller.Call(within(t), m.typ, m.body, nil)
 		require.ErrorIs(t, err, m.want, "%v", m.typ)
 	}
-	_, err := caller.Call(within(t), control.TypeHello, control.HelloRequest{Version: 1}.AppendTo(nil), nil)
+	_, err := caller.Call(within(t), control.TypeHello, control.HelloRequest{Version: control.HelloVersion}.AppendTo(nil), nil)
 	require.NoError(t, err, "the socket is still good")
 }
 

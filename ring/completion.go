@@ -13,7 +13,7 @@ type Completion struct {
 	UserData    uint64 // the entry's
 	Outcome     outcome.Outcome
 	Code        gpuerr.Code // of an entry that was refused, else None
-	DeviceNanos uint64      // travels with outcome OK only
+	DeviceNanos uint64      // travels with outcome OK only; of a signal: when its point ended, since the device was opened
 	Available   uint64      // travels with gpuerr.Quota only
 }
 

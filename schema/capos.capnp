@@ -346,7 +346,10 @@ struct Patch {
 struct Completion {
   ticket      @0 :UInt64;
   outcome     @1 :Outcome;
-  deviceNanos @2 :UInt64;   # measured device time, as charged
+  deviceNanos @2 :UInt64;   # measured device time, as charged; 0 for a signal
+  endedAtNanos @3 :UInt64;
+  # When the point of a signal ended: nanoseconds since the device was opened in this
+  # epoch. 0 for other commands, and for a signal that did not end ok.
 }
 
 struct ProgramInfo {
@@ -407,6 +410,9 @@ struct Description {
   checked            @14 :Bool;    # see SessionPolicy.check
   poisoned           @15 :Outcome; # of the work that poisoned the session: a trap, or an IOMMU fault; pending while none has
   revokeBoundNanos   @16 :UInt64;  # from a close to its answer, and to that of every call and wait on what it ends
+  globalMemAlignment @17 :UInt32;  # bytes; a binding at a multiple of it never traps as misaligned
+  computeUnits       @18 :UInt32;  # parts of the device that run workgroups at the same time; 0 = not known
+  deterministic      @19 :Bool;    # the same work on the same memory has the same result; see ProgramInfo.orderDependent
 }
 
 struct BudgetEntry {

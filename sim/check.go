@@ -123,12 +123,17 @@ func (w *world) completed(q *queue, c *ring.Completion) {
 		w.violate("op %d with a forged handle is reported ok", o.id)
 	case ok && o.kind == opSignal && q.group.Kind != outcome.OK:
 		w.violate("the signal of op %d is ok, and stands for work that ended %v", o.id, q.group)
+	case ok && o.kind == opSignal && c.DeviceNanos < q.moment:
+		w.violate("the signal of op %d ended at %d ns, and the one before it at %d ns", o.id, c.DeviceNanos, q.moment)
 	case !c.Outcome.Valid() || c.Outcome.Kind == outcome.Pending:
 		w.violate("op %d ends %v", o.id, c.Outcome)
 	case ok && o.kind == opFill:
 		w.checkData(o)
 	}
 
+	if ok && o.kind == opSignal {
+		q.moment = c.DeviceNanos
+	}
 	w.depends(o, seen, ok)
 	q.group = outcome.Worse(q.group, c.Outcome)
 	if o.kind == opSignal && c.Code == gpuerr.None {

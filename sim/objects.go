@@ -99,6 +99,7 @@ type queue struct {
 	pending []*op                         // in order
 	after   uint64                        // a moment before the last completion was published
 	group   outcome.Outcome               // since the last signal
+	moment  uint64                        // when the last signal that was ok ended
 	done    chan struct{}                 // its reader has ended
 }
 

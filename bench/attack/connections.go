@@ -50,7 +50,7 @@ func connectStorm(ctx context.Context, a *attacker) error {
 	return nil
 }
 
-// helloMessage is a Hello as it lies on the wire: header, and version 1.
+// helloMessage is a Hello as it lies on the wire: header, and version.
 var helloMessage = []byte{
 	0x43, 0x47, byte(control.TypeHello), 0, control.HeaderBytes + 4, 0, 0, 0,
 	1, 0, 0, 0, 0, 0, 0, 0,

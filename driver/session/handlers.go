@@ -50,6 +50,9 @@ func (s *session) describe(_ context.Context, m *control.Message) (*control.Mess
 		Facet:              uint32(d.Facet),
 		Poisoned:           d.Poisoned,
 		Checked:            d.Checked,
+		GlobalMemAlignment: d.Limits.BindingAlign,
+		ComputeUnits:       d.Limits.ComputeUnits,
+		Deterministic:      d.Deterministic,
 		Programs:           d.Programs,
 	}
 

@@ -12,6 +12,7 @@ import (
 	"capgpu/client"
 	"capgpu/driver/session/sessiontest"
 	"capgpu/gpu"
+	"capgpu/gpu/backend/mock"
 	"capgpu/gpuerr"
 	"capgpu/ledger"
 	"capgpu/outcome"
@@ -49,7 +50,7 @@ func vectors(t *testing.T, s *client.Session, n int, values ...func(i int) float
 }
 
 func TestVecaddThroughTheRing(t *testing.T) {
-	svc := sessiontest.Start(t, sessiontest.Options{})
+	svc := sessiontest.Start(t, sessiontest.Options{Mock: mock.Options{Workers: 3}})
 	ctx := testContext(t)
 	s, err := svc.Dial(t).Open(ctx, 0)
 	require.NoError(t, err)
@@ -62,6 +63,9 @@ func TestVecaddThroughTheRing(t *testing.T) {
 	require.Equal(t, "mock0", d.Device.Name)
 	require.Equal(t, client.Ready, d.Device.State)
 	require.NotZero(t, d.HangBound)
+	require.EqualValues(t, 8, d.GlobalMemAlignment)
+	require.EqualValues(t, 3, d.ComputeUnits)
+	require.True(t, d.Deterministic)
 
 	const n = 100_003
 	bindings, mem := vectors(t, s, n, func(i int) float32 { return float32(i) }, func(i int) float32 { return 0.5 })
@@ -97,7 +101,11 @@ func TestVecaddThroughTheRing(t *testing.T) {
 	require.Equal(t, uint64(1), done[0].Ticket)
 	require.Equal(t, outcome.Success, done[0].Outcome)
 	require.NotZero(t, done[0].DeviceTime)
+	require.Zero(t, done[0].EndedAt)
 	require.Equal(t, uint64(2), done[1].Ticket)
+	require.Zero(t, done[1].DeviceTime)
+	require.Positive(t, done[1].EndedAt)
+	require.LessOrEqual(t, done[1].EndedAt, svc.Device.Status("").UptimeNanos)
 
 	budget, err := s.Budget(ctx)
 	require.NoError(t, err)

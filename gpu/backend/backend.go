@@ -161,6 +161,13 @@ type Limits struct {
 	MaxInlineBytes     uint32
 	MaxJobs            int // depth of the device's own queue
 	SubgroupSize       uint32
+	// BindingAlign is what the offset of a binding is a multiple of, in bytes, so that no
+	// access of the widest type traps as misaligned: a power of two. Where a program has
+	// narrower types less will do.
+	BindingAlign uint32
+	// ComputeUnits is how many parts of the device run workgroups at the same time; 0: not
+	// known.
+	ComputeUnits uint32
 	// CancelBound is how long a healthy device takes to stop one job, whatever a
 	// client does to its memory meanwhile: a reset because of an impatient core
 	// would hit others. Where the host's CPU does the work that includes page
@@ -186,6 +193,10 @@ type Info struct {
 	// done. Its word then stands also for a time of which the record of refusals is
 	// incomplete; without it, work of such a time is a device error.
 	Verifies bool
+	// Deterministic says that the same work on the same memory has the same result, but for
+	// programs that say of themselves that the order of workgroups matters
+	// (ProgramInfo.OrderDependent).
+	Deterministic bool
 }
 
 // Progresser is a Backend that sees its jobs get on. A job that is given no

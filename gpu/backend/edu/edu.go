@@ -140,13 +140,15 @@ func New(g ddf.GrantSet) (*Device, error) {
 		return nil, gpuerr.New(gpuerr.NoDevice, "the grants of %s have no DMA memory", g.Device.PCIAddress)
 	}
 	d := &Device{
-		info: backend.Info{Name: "edu", MemoryBytes: g.DMALimit(), DMA: true, Verifies: true, Limits: backend.Limits{
+		info: backend.Info{Name: "edu", MemoryBytes: g.DMALimit(), DMA: true, Verifies: true, Deterministic: true, Limits: backend.Limits{
 			MaxThreadsPerBlock: maxBlock,
 			MaxBlockDim:        maxBlock,
 			MaxGridDim:         maxGrid,
 			MaxBindings:        2,
 			MaxJobs:            maxJobs,
 			SubgroupSize:       1,
+			BindingAlign:       8,
+			ComputeUnits:       1,
 			CancelBound:        cancelBound,
 		}},
 		regs: regs, vector: g.Interrupts[0],

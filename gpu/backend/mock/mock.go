@@ -62,6 +62,7 @@ var limits = backend.Limits{
 	MaxBindings:        maxBindings,
 	MaxInlineBytes:     program.MaxInlineBytes,
 	MaxJobs:            maxJobs,
+	BindingAlign:       bindingAlign,
 	CancelBound:        cancelBound,
 }
 
@@ -75,6 +76,7 @@ const (
 	maxBindings     = program.MaxBindings
 	maxWorkers      = 4
 	defaultSubgroup = 32
+	bindingAlign    = 8 // of f64, u64 and i64, which are the widest types
 )
 
 // Options of a Device. The zero value is a healthy device without a log.
@@ -170,7 +172,7 @@ func New(o Options) (*Device, error) {
 		return nil, gpuerr.New(gpuerr.Invalid, "Subgroup is %d; it is 8, 16, 32 or 64", o.Subgroup)
 	}
 	d := &Device{
-		info:      backend.Info{Name: "mock", MemoryBytes: o.MemoryBytes, Limits: limits, Lists: true, LoadsPrograms: true},
+		info:      backend.Info{Name: "mock", MemoryBytes: o.MemoryBytes, Limits: limits, Lists: true, LoadsPrograms: true, Deterministic: true},
 		subgroup:  o.Subgroup,
 		laneOnly:  o.LaneOnly,
 		kernels:   kernels{subgroup: o.Subgroup},
@@ -185,6 +187,7 @@ func New(o Options) (*Device, error) {
 		log:       newExecutionLog(o.LogEntries, o.LogDigests),
 	}
 	d.info.Limits.SubgroupSize = uint32(o.Subgroup)
+	d.info.Limits.ComputeUnits = uint32(o.Workers)
 	d.kernels.wg = &d.wg
 	d.mostRun = mostRun
 	d.crew.init(o.Workers)

@@ -277,3 +277,38 @@ func TestChecked(t *testing.T) {
 		require.Equal(t, outcome.Success, run(add, true, a, a, c))
 	}
 }
+
+// A program with all types runs on bindings that begin at a multiple of BindingAlign, and
+// not on ones that begin at half of that.
+func TestBindingAlignIsWhatIsNeeded(t *testing.T) {
+	module, err := os.ReadFile("../../../program/verify/testdata/wide.spv")
+	require.NoError(t, err)
+	for _, o := range []mock.Options{{}, {Subgroup: 8, LaneOnly: true}} {
+		d, s := started(t, o)
+		p, err := d.Load(t.Context(), module)
+		require.NoError(t, err)
+		align := int(d.Info().Limits.BindingAlign)
+		run := func(off int) outcome.Outcome {
+			job := &backend.Job{
+				ID: 1, Op: backend.OpLaunch, Program: p, Inline: make([]byte, p.Info().InlineBytes),
+				Grid: backend.Dim3{X: 2, Y: 1, Z: 1}, Block: p.Info().Block,
+			}
+			for range p.Info().Bindings {
+				job.Spans = append(job.Spans, backend.Span{Host: make([]byte, 1<<16)[off : off+1<<15]})
+			}
+			require.NoError(t, d.Submit(job))
+			<-s.done
+			return s.last.Outcome
+		}
+		for off := range 4 {
+			require.Equal(t, outcome.Success, run(off*align))
+		}
+		require.Equal(t, outcome.Misaligned, run(align/2).Trap.Kind)
+	}
+}
+
+func TestComputeUnitsAreWorkers(t *testing.T) {
+	d, _ := started(t, mock.Options{Workers: 3})
+	require.EqualValues(t, 3, d.Info().Limits.ComputeUnits)
+	require.True(t, d.Info().Deterministic)
+}

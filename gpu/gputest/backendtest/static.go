@@ -2,6 +2,7 @@ package backendtest
 
 import (
 	"errors"
+	"math/bits"
 	"slices"
 	"testing"
 
@@ -33,6 +34,7 @@ func testInfo(t *testing.T, d *device) {
 	require.NotZero(t, l.MaxBindings)
 	require.Positive(t, l.MaxJobs)
 	require.NotZero(t, l.SubgroupSize)
+	require.Equal(t, 1, bits.OnesCount32(l.BindingAlign), "BindingAlign is %d, no power of two", l.BindingAlign)
 	require.Positive(t, l.CancelBound)
 }
 

@@ -51,6 +51,7 @@ type client struct {
 	ended   [8]uint64  // entries, by how the model says that they end
 	codes   [32]uint64 // and by the code that they are refused with
 	dirty   int        // words of the arena that were written over
+	moment  uint64     // when the last signal ended
 }
 
 // queue is one of a session.
@@ -105,7 +106,7 @@ func (c *client) open(dev *gpu.Device, k kind) (err error) {
 	if c.dev.fails {
 		c.model.Fails = fails
 	}
-	c.buffers, c.programs, c.fences, c.lists = nil, nil, nil, nil
+	c.buffers, c.programs, c.fences, c.lists, c.moment = nil, nil, nil, nil, 0
 	if c.queue, err = c.openQueue(queueEntries, queueArgs); err != nil {
 		return err
 	}
@@ -305,7 +306,11 @@ func (c *client) compare(b *batch) error {
 				return fmt.Errorf("entry %d of %d, %x: %w", at, b.n, b.entries[at], err)
 			}
 			for ready := r.ready(); ready > 0 && at < until; ready-- {
-				if got := r.take(); got != [4]uint64(b.wants[at]) {
+				got := r.take()
+				if err := c.takeMoment(&b.entries[at], &got); err != nil {
+					return err
+				}
+				if got != [4]uint64(b.wants[at]) {
 					return c.diverged(b, at, got)
 				}
 				at++
@@ -326,6 +331,20 @@ func (c *client) compare(b *batch) error {
 	}
 	c.dev.busy.Store(nil)
 	return r.taken()
+}
+
+// takeMoment takes out of a completion when a signal ended, which the model does not know. In a
+// queue it never goes back.
+func (c *client) takeMoment(e *refmodel.Entry, got *[4]uint64) error {
+	if e[0]&0xff != refmodel.OpSignal || outcome.Kind(got[1]) != outcome.OK {
+		return nil
+	}
+	at, age := got[2], time.Since(c.dev.began)
+	if at < c.moment || at > uint64(age) {
+		return fmt.Errorf("divergence: a signal ended at %d ns, the one before it at %d ns, and the device is %d ns old", at, c.moment, age)
+	}
+	c.moment, got[2] = at, 0
+	return nil
 }
 
 func (c *client) diverged(b *batch, at int, got [4]uint64) error {

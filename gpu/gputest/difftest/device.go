@@ -22,6 +22,7 @@ var limits = backend.Limits{
 type device struct {
 	sink  backend.Sink
 	fails bool // some work
+	began time.Time
 
 	ran      atomic.Uint64 // jobs, by Run
 	jobs     atomic.Uint64 // and entries of lists count once
@@ -174,7 +175,7 @@ func (s stepper) Progress() uint64 { return s.jobs.Load() }
 
 // backendOf makes a device, of one sort after the other.
 func backendOf(i int) (*device, backend.Backend) {
-	d := &device{fails: i%2 == 0}
+	d := &device{fails: i%2 == 0, began: time.Now()}
 	switch i % 3 {
 	case 0:
 		return d, runner{d}
