@@ -7,7 +7,9 @@ import (
 	"capgpu/client"
 )
 
-type devicesCmd struct{}
+type devicesCmd struct {
+	Describe bool `help:"Tell what else devices say of themselves. It opens a session on each that is ready."`
+}
 
 type deviceJSON struct {
 	Index       uint32 `json:"index"`
@@ -24,13 +26,26 @@ type deviceJSON struct {
 	Generation  uint32 `json:"generation"`
 	Suspended   bool   `json:"suspended"`
 	Shortage    string `json:"shortage,omitempty"`
+
+	Description *descriptionJSON `json:"description,omitempty"` // with --describe, of a device that answers
+}
+
+// descriptionJSON is what a device says of itself to a session.
+type descriptionJSON struct {
+	GlobalMemAlignment uint32 `json:"globalMemAlignment"`
+	ComputeUnits       uint32 `json:"computeUnits"`
+	Deterministic      bool   `json:"deterministic"`
 }
 
 func newDeviceJSON(d client.DeviceInfo) deviceJSON {
-	return deviceJSON{d.Index, d.Name, d.State.String(), d.Backend, d.PCIAddress, d.VendorID, d.DeviceID, d.MemoryBytes, d.Facet.String(), d.Epoch, d.Recovery.String(), d.Generation, d.Suspended, d.Shortage}
+	return deviceJSON{
+		Index: d.Index, Name: d.Name, State: d.State.String(), Backend: d.Backend, PCIAddress: d.PCIAddress, VendorID: d.VendorID, DeviceID: d.DeviceID,
+		MemoryBytes: d.MemoryBytes, Facet: d.Facet.String(), Epoch: d.Epoch, Recovery: d.Recovery.String(), Generation: d.Generation,
+		Suspended: d.Suspended, Shortage: d.Shortage,
+	}
 }
 
-func (devicesCmd) Run(ctx context.Context, a *app) error {
+func (c *devicesCmd) Run(ctx context.Context, a *app) error {
 	conn, err := a.dial(ctx)
 	if err != nil {
 		return err
@@ -42,10 +57,20 @@ func (devicesCmd) Run(ctx context.Context, a *app) error {
 		return err
 	}
 
+	said := make([]*descriptionJSON, len(devices)) // nil: nothing
+	silent := make([]error, len(devices))
+	if c.Describe {
+		for i, d := range devices {
+			said[i], silent[i] = describe(ctx, conn, d)
+		}
+	}
+
 	if a.json {
 		out := []deviceJSON{}
-		for _, d := range devices {
-			out = append(out, newDeviceJSON(d))
+		for i, d := range devices {
+			row := newDeviceJSON(d)
+			row.Description = said[i]
+			out = append(out, row)
 		}
 		a.printJSON(out)
 		return nil
@@ -56,23 +81,71 @@ func (devicesCmd) Run(ctx context.Context, a *app) error {
 		return nil
 	}
 
+	header := []string{"INDEX", "NAME", "STATE", "BACKEND", "PCI", "MEMORY", "MAY"}
+	if c.Describe {
+		header = append(header, "ALIGN", "UNITS", "DETERMINISTIC")
+	}
 	rows := [][]string{}
-	for _, d := range devices {
+	for i, d := range devices {
 		pci := d.PCIAddress
 		if pci == "" {
 			pci = "-"
 		}
-		rows = append(rows, []string{fmt.Sprint(d.Index), d.Name, stateText(d), d.Backend, pci, bytesText(d.MemoryBytes), d.Facet.String()})
+		row := []string{fmt.Sprint(d.Index), d.Name, stateText(d), d.Backend, pci, bytesText(d.MemoryBytes), d.Facet.String()}
+		if c.Describe {
+			row = append(row, said[i].row()...)
+		}
+		rows = append(rows, row)
 	}
 
-	table(a.out, []string{"INDEX", "NAME", "STATE", "BACKEND", "PCI", "MEMORY", "MAY"}, rows)
-	for _, d := range devices {
+	table(a.out, header, rows)
+	for i, d := range devices {
+		if silent[i] != nil {
+			fmt.Fprintf(a.out, "%s does not describe itself: %s\n", visible(d.Name), visible(silent[i].Error()))
+		}
 		if d.Shortage != "" {
 			fmt.Fprintf(a.out, "The driver of %s is short of what it needs to serve, and is replaced if that goes on: %s\n", visible(d.Name), visible(d.Shortage))
 		}
 	}
 
 	return nil
+}
+
+// describe opens a session and asks. It returns nil and no error for a device that would not
+// answer at the moment.
+func describe(ctx context.Context, conn *client.Conn, d client.DeviceInfo) (*descriptionJSON, error) {
+	if d.State != client.Ready || d.Suspended {
+		return nil, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	s, err := conn.Open(ctx, d.Index)
+	if err != nil {
+		return nil, err
+	}
+	said, err := s.Describe(ctx)
+	if e := s.Close(ctx); err == nil {
+		err = e
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &descriptionJSON{said.GlobalMemAlignment, said.ComputeUnits, said.Deterministic}, nil
+}
+
+// row is the columns of --describe. A dash is not known.
+func (d *descriptionJSON) row() []string {
+	if d == nil {
+		return []string{"-", "-", "-"}
+	}
+	units, same := "-", "no"
+	if d.ComputeUnits > 0 {
+		units = countText(uint64(d.ComputeUnits))
+	}
+	if d.Deterministic {
+		same = "yes"
+	}
+	return []string{bytesText(uint64(d.GlobalMemAlignment)), units, same}
 }
 
 // stateText mentions the epoch if there was an earlier driver, with the generation

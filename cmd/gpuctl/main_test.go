@@ -24,6 +24,7 @@ import (
 	"capgpu/cmd/gpuctl/npy"
 	"capgpu/driver/session/sessiontest"
 	"capgpu/gpu"
+	"capgpu/gpu/backend/mock"
 	"capgpu/internal/leakcheck"
 	"capgpu/ledger"
 )
@@ -121,6 +122,7 @@ func writeInputs(t *testing.T, dir string) {
 
 func TestCommands(t *testing.T) {
 	svc := sessiontest.Start(t, sessiontest.Options{
+		Mock: mock.Options{Workers: 2},
 		Attach: func(a *gpu.Attach) {
 			a.TenantLimits[ledger.DeviceMemory] = 64 << 20
 			a.TenantLimits[ledger.Sessions] = 4
@@ -142,6 +144,8 @@ func TestCommands(t *testing.T) {
 	}{
 		{"devices", "devices", 0},
 		{"devices-json", "devices --json", 0},
+		{"devices-describe", "devices --describe", 0},
+		{"devices-describe-json", "devices --describe --json", 0},
 		{"sessions", "sessions", 0},
 		{"budget", "budget", 0},
 		{"version", "version", 0},
