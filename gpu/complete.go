@@ -85,7 +85,8 @@ func (r *reactor) drop(j *job, took time.Duration) {
 	r.books++
 	defer func() { r.books-- }()
 	r.recent.add(j)
-	j.flight.begun = r.sent.oldest == j
+	// One that preempted others had begun if the device ended its round.
+	j.flight.begun = r.sent.oldest == j || j.session().context.Over(j.work.Round)
 
 	if r.recovery.culprit == j && r.state == deviceRunning {
 		r.climb(outcome.RecoveryNone)

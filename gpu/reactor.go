@@ -86,6 +86,7 @@ type rounds struct {
 // traits is what the backend is like.
 type traits struct {
 	progresser backend.Progresser      // nil: the backend is none
+	preempter  backend.Preempter       // the same
 	runner     backend.Runner          // the same; or OKs are settled
 	resetter   backend.ContextResetter // the same
 	settles    bool                    // an OK is told after Config.Settle
@@ -120,6 +121,7 @@ func newReactor(d *Device) (*reactor, error) {
 	r.backend = &guardedBackend{Backend: d.cfg.Backend, reactor: r}
 	t := &r.traits
 	t.progresser, _ = d.cfg.Backend.(backend.Progresser)
+	t.preempter, _ = d.cfg.Backend.(backend.Preempter)
 	t.settles, t.verifies = info.DMA && d.cfg.Settle != nil, info.Verifies
 	if !t.settles {
 		t.runner, _ = d.cfg.Backend.(backend.Runner)
@@ -128,7 +130,7 @@ func newReactor(d *Device) (*reactor, error) {
 	t.resetter, _ = d.cfg.Backend.(backend.ContextResetter)
 	t.virtual = d.cfg.Rings != nil || d.cfg.newRing != nil
 	r.recent.keep = info.DMA
-	r.sent.init(info.Limits.MaxJobs)
+	r.sent.init(info.Limits.MaxJobs, t.preempter)
 	r.recovery.changed = make(chan struct{}, 1)
 
 	if t.virtual {

@@ -10,8 +10,8 @@ import (
 )
 
 // sentJobs is what the device has: by the low bits of the jobs' ids, and in the order of
-// sending, which is the order in which the device runs them. The oldest is thought to be
-// running, since headSince.
+// sending, which is the order in which the device runs them, but for short ones that
+// preempt others. The oldest is thought to be running, since headSince.
 type sentJobs struct {
 	n        int
 	slots    []*job
@@ -23,7 +23,9 @@ type sentJobs struct {
 	headSince  time.Time
 	progress   uint64 // the backend's count, last seen to grow
 	progressAt time.Time
-	stills     int // how often the machine stood still during the oldest (watch.go)
+	stills     int               // how often the machine stood still during the oldest (watch.go)
+	preempter  backend.Preempter // nil: the backend is none
+	preempted  time.Duration     // of which headSince and progressAt know
 }
 
 // flight is what the reactor knows of a job that the device has.
@@ -51,7 +53,8 @@ type reported struct {
 	time time.Duration
 }
 
-func (s *sentJobs) init(places int) {
+func (s *sentJobs) init(places int, preempter backend.Preempter) {
+	s.preempter = preempter
 	places = max(places, 1)
 	s.slots = make([]*job, 1<<bits.Len(uint(places-1)))
 	for i := range places {
@@ -121,6 +124,9 @@ func (s *sentJobs) drop(j *job) {
 func (s *sentJobs) headChanged() {
 	s.headSince = time.Now()
 	s.progressAt, s.stills = s.headSince, 0
+	if s.preempter != nil {
+		s.preempted = s.preempter.Preempted()
+	}
 }
 
 // of counts the jobs of a queue.

@@ -34,6 +34,7 @@ import (
 // where the backend sees its jobs get on (backend.Progresser), from the last time
 // that it did; the policy's longest deadline counts in full always. So a device that
 // moves 40 KiB a second is left to it, and one that hangs is found as soon as any.
+// Time in which the job was preempted (backend.Preempter) counts for none.
 //
 // A machine may stand still: a virtual machine is paused or moved, its host has no
 // processor for it, a process is stopped and goes on. Work then stood still as well, or has
@@ -170,9 +171,15 @@ func (r *reactor) stopLate(j *job, now time.Time) {
 	r.backend.Cancel(j.work.ID)
 }
 
-// follow notes when the oldest job last got on. A backend that does not tell is
-// taken to get on only by ending jobs.
+// follow notes when the oldest job last got on, and for how long it was preempted. A
+// backend that does not tell is taken to get on only by ending jobs.
 func (r *reactor) follow(now time.Time) {
+	if r.traits.preempter != nil {
+		if n := r.traits.preempter.Preempted(); n > r.sent.preempted {
+			r.sent.putOff(n-r.sent.preempted, now)
+			r.sent.preempted = n
+		}
+	}
 	if r.traits.progresser == nil {
 		return
 	}
@@ -200,9 +207,14 @@ func (r *reactor) woke(now time.Time) {
 
 	c.looksAt = time.Time{}
 	r.sent.stills++
-	putOff(&r.sent.headSince, late, now)
-	putOff(&r.sent.progressAt, late, now)
-	if j := r.sent.oldest; j != nil {
+	r.sent.putOff(late, now)
+}
+
+// putOff puts off the limits of the oldest job by time that it did not have.
+func (s *sentJobs) putOff(late time.Duration, now time.Time) {
+	putOff(&s.headSince, late, now)
+	putOff(&s.progressAt, late, now)
+	if j := s.oldest; j != nil {
 		putOff(&j.flight.stoppedAt, late, now)
 	}
 }

@@ -209,6 +209,16 @@ type Progresser interface {
 	Progress() uint64
 }
 
+// Preempter is a Backend that preempts a long job, now and then, for short jobs of other
+// contexts; it goes on where it was. A short job may then end before what was submitted
+// earlier in others; within a context the order stays.
+type Preempter interface {
+	// Preempted is for how long jobs have been preempted, in all. It never falls. Such time
+	// counts for no deadline, and DeviceTime is without it. The core reads it as it does
+	// Progress.
+	Preempted() time.Duration
+}
+
 // ContextResetter is a Backend that can end the work of one Context and leave all else
 // as it is. It is the step between Cancel, which a job may fail to heed, and Reset, which
 // hits everybody.
@@ -222,9 +232,9 @@ type ContextResetter interface {
 }
 
 // Backend drives one device. Methods may be called from any goroutine. Jobs run
-// one at a time in the order of Submit: the core's in-order queues, and its
-// notion of which job is running, rest on that. A job that is cancelled before
-// it runs may complete out of order.
+// one at a time in the order of Submit, but for the short ones of a Preempter: the
+// core's in-order queues, and its notion of which job is running, rest on that. A job
+// that is cancelled before it runs may complete out of order.
 type Backend interface {
 	Info() Info
 	// Programs lists the names of the built-in programs, sorted.
