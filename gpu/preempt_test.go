@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"capgpu/gpu/backend/mock"
+	"capgpu/ledger"
 	"capgpu/outcome"
 )
 
@@ -39,6 +41,65 @@ func TestPreemptedTimeIsNoDeadline(t *testing.T) {
 		}
 		r.close()
 	})
+}
+
+// Short work does not wait for another tenant's that never ends, and that has all of its own
+// time before it is stopped.
+func TestEndlessNeighbour(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dev, err := mock.New(mock.Options{Workers: 1})
+		require.NoError(t, err)
+		r := newMemRig(t, withBackend(dev))
+		alice, bob := r.open("alice"), r.open("bob")
+		spin, m := prog(t, alice, "spin"), buf(t, bob, 4096)
+		qa, qb := r.queue(alice, 16, 0), r.queue(bob, 16, 0)
+		began := time.Now()
+		qa.launchFor(time.Second, spin)
+		synctest.Wait()
+		for n := range 300 {
+			start := time.Now()
+			qb.fill(m, 0, 64, uint32(n))
+			requireOK(t, qb.one())
+			require.LessOrEqual(t, time.Since(start), time.Millisecond, "%d", n)
+			require.Zero(t, qa.left())
+		}
+		require.Equal(t, hangOutcome, qa.one().Outcome)
+		require.InDelta(t, time.Second+dev.Preempted(), time.Since(began), float64(time.Millisecond))
+		r.close()
+	})
+}
+
+// A neighbour that always has short work takes nothing of the time that endless work has
+// until its deadline, and pays for its own.
+func TestDeadlineOfPreemptedWork(t *testing.T) {
+	const deadline = 300 * time.Millisecond
+	dev, err := mock.New(mock.Options{Workers: 1})
+	require.NoError(t, err)
+	r := newRig(t, withBackend(dev))
+	alice, bob := r.open("alice"), r.open("bob")
+	spin, m := prog(t, alice, "spin"), buf(t, bob, 64<<10)
+	qa, qb := r.queue(alice, 16, 0), r.queue(bob, 64, 0)
+	began, preempted := time.Now(), dev.Preempted()
+	qa.launchFor(deadline, spin)
+	ended := make(chan outcome.Outcome, 1)
+	go func() { ended <- qa.one().Outcome }()
+	done := 0
+	for len(ended) == 0 {
+		for range 16 {
+			qb.fill(m, 0, 64<<10, 1)
+		}
+		requireOK(t, qb.take(16)...)
+		done += 16
+	}
+	took := time.Since(began)
+	preempted = dev.Preempted() - preempted
+	require.Equal(t, hangOutcome, <-ended)
+	require.Positive(t, done)
+	require.Positive(t, preempted)
+	require.GreaterOrEqual(t, took, deadline+preempted-time.Millisecond)
+	require.GreaterOrEqual(t, alice.Budget()[ledger.DeviceTime].Used, uint64(deadline))
+	require.Zero(t, r.dev.reactor.resets.Load())
+	r.close()
 }
 
 // Work that failed while it preempted another tenant's takes along what its session has behind

@@ -32,8 +32,10 @@ func (d *Device) ResetContext(ctx context.Context, c *backend.Context) error {
 		}
 		*list = slices.DeleteFunc(*list, func(s *slot) bool { return s.job == nil })
 	}
-	if d.running != nil && d.running.job.Context == c {
-		d.running.askToStop(stopContext)
+	for _, s := range [...]*slot{d.running, d.preemption.job} {
+		if s != nil && s.job.Context == c {
+			s.askToStop(stopContext)
+		}
 	}
 	return d.awaitLocked(ctx, c)
 }
@@ -44,7 +46,8 @@ func (d *Device) ResetContext(ctx context.Context, c *backend.Context) error {
 // +checklocks:d.mu
 // +checklocksignore: it cannot follow the way out of the select
 func (d *Device) awaitLocked(ctx context.Context, c *backend.Context) error {
-	for d.delivering > 0 || d.running != nil && (c == nil || d.running.job.Context == c) {
+	isOf := func(s *slot) bool { return s != nil && (c == nil || s.job.Context == c) }
+	for d.delivering > 0 || isOf(d.running) || isOf(d.preemption.job) {
 		if d.quiet == nil {
 			d.quiet = make(chan struct{})
 		}

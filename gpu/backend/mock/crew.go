@@ -163,8 +163,10 @@ func (t *task) run(member int) {
 	if t.items%t.block != 0 {
 		blocks++
 	}
+	t.dev.enter()
+	defer t.dev.leave()
 	yield := time.Now()
-	for !t.stopped() {
+	for !t.stopped() && t.goesOn() {
 		i := t.next.Add(1) - 1
 		if i >= blocks {
 			return

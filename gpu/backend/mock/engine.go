@@ -15,9 +15,9 @@ func (d *Device) runEngine() {
 			return
 		}
 		d.deliverLate()
-		began := time.Now()
+		began, preempted := time.Now(), d.Preempted()
 		result := d.executeOrFail(s)
-		if !d.finish(s, result, time.Since(began)) {
+		if !d.finish(s, result, s.ran+time.Since(began)-(d.Preempted()-preempted)) {
 			return
 		}
 	}
@@ -36,8 +36,11 @@ func (d *Device) executeOrFail(s *slot) (r result) {
 
 // takeNext waits for a job. It returns nil when the device is closed.
 func (d *Device) takeNext() *slot {
-	for {
+	for idle := false; ; idle = true {
 		d.mu.Lock()
+		if idle {
+			d.preemption.paid = max(d.preemption.paid, d.now()) // to nobody
+		}
 		if len(d.released) > 0 {
 			for _, c := range d.released {
 				d.kernels.forget(c)
@@ -47,13 +50,12 @@ func (d *Device) takeNext() *slot {
 		if d.state == live && len(d.queue) > 0 {
 			s := d.queue[0]
 			d.queue = d.queue[:copy(d.queue, d.queue[1:])]
-			if s.job.Context.Over(s.job.Round) { // it is never begun
-				d.cancelled = append(d.cancelled, s)
-				signal(d.attend)
+			if d.overLocked(s) {
 				d.mu.Unlock()
 				continue
 			}
 			d.running = s
+			d.attendLocked()
 			d.log.begin(s.entry, time.Since(d.started))
 			d.mu.Unlock()
 			return s
@@ -67,6 +69,19 @@ func (d *Device) takeNext() *slot {
 	}
 }
 
+// overLocked reports whether a job that was taken from the queue is never begun, which the
+// attendant then says.
+//
+// +checklocks:d.mu
+func (d *Device) overLocked(s *slot) bool {
+	if !s.job.Context.Over(s.job.Round) {
+		return false
+	}
+	d.cancelled = append(d.cancelled, s)
+	signal(d.attend)
+	return true
+}
+
 // result is what became of a job on the device.
 type result struct {
 	outcome  outcome.Outcome
@@ -78,8 +93,8 @@ type result struct {
 	gone     bool // the device left the bus: no completion, ever
 }
 
-// finish ends the running job and tells the sink. It returns false when the
-// engine has nothing more to do.
+// finish ends the running job, or the short one that preempts it, and tells the sink. It
+// returns false when the engine has nothing more to do.
 func (d *Device) finish(s *slot, r result, deviceTime time.Duration) bool {
 	d.mu.Lock()
 	if s.stop.Load() >= stopContext {
@@ -94,7 +109,11 @@ func (d *Device) finish(s *slot, r result, deviceTime time.Duration) bool {
 	}
 	d.log.end(s.entry, r, time.Since(d.started))
 	fault := s.fault.Kind
-	d.running = nil
+	if d.running == s {
+		d.running = nil
+	} else {
+		d.preemption.job = nil
+	}
 	d.releaseLocked(s)
 	if r.wasReset || d.state != live {
 		d.settleLocked()
@@ -153,6 +172,9 @@ func (d *Device) deliverLate() {
 // +checklocks:d.mu
 func (d *Device) vanishLocked() {
 	d.state = gone
+	if d.running != nil { // a short job was the end of the device
+		d.running.askToStop(stopReset)
+	}
 	for _, list := range [...]*[]*slot{&d.queue, &d.cancelled} {
 		for _, s := range *list {
 			d.log.close(s.entry, EndedGone, time.Since(d.started))
@@ -192,8 +214,13 @@ func (d *Device) attendOnce() bool {
 	case len(d.cancelled) > 0:
 		s := d.cancelled[0]
 		d.cancelled = d.cancelled[:copy(d.cancelled, d.cancelled[1:])]
-		c := backend.Completion{ID: s.id, Outcome: outcome.Outcome{Kind: outcome.Cancelled}}
-		d.log.close(s.entry, CancelledInQueue, time.Since(d.started))
+		c := backend.Completion{ID: s.id, Outcome: cancelled, DeviceTime: s.ran, Begun: s.had}
+		ended := CancelledInQueue
+		if s.had > 0 { // entries of a list that was put back
+			ended = Stopped
+			s.job.Context.Fail(s.job.Round)
+		}
+		d.log.close(s.entry, ended, time.Since(d.started))
 		d.releaseLocked(s)
 		d.delivering++
 		d.mu.Unlock()

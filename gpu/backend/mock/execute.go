@@ -77,14 +77,6 @@ func trapped(t outcome.Trap) outcome.Outcome {
 	return outcome.Outcome{Kind: outcome.Failed, Cause: outcome.TrapCause, Trap: t}
 }
 
-// spin never ends by itself. It waits instead of burning the host's CPU; its
-// device time runs all the same.
-func (d *Device) spin(s *slot) {
-	for s.stop.Load() == stopNone {
-		<-s.stopped
-	}
-}
-
 // sleep waits, unless the job is stopped meanwhile.
 func (s *slot) sleep(d time.Duration) (slept bool) {
 	timer := time.NewTimer(d)

@@ -40,12 +40,15 @@ type variant struct {
 	form    form
 	kernel  *lane.Kernel
 	workers []*lane.Worker // by member of the crew
+	busy    bool           // the running job has these,
+	beside  *lane.Worker   // and what preempts it has this one
 	bytes   uint64
 	used    *list.Element
 }
 
 // kernels are the compiled forms that are kept, the last used first. They are the
-// engine's while it has a job, and else the goroutine's that holds Device.mu.
+// engine's while it has a job, or of what preempts that, and else the goroutine's that
+// holds Device.mu.
 type kernels struct {
 	subgroup int
 	wg       *sync.WaitGroup // of the device
@@ -112,16 +115,14 @@ func (k *kernels) compiled(s *slot, c *code, f form) (*lane.Kernel, error) {
 	return kernel, err
 }
 
-// await is false when the job is stopped first.
-func (s *slot) await(done <-chan struct{}) bool {
-	for s.stop.Load() == stopNone {
-		select {
-		case <-done:
-			return true
-		case <-s.stopped:
-		}
+// besideOf is a worker of a variant of which the running job has the others.
+func (k *kernels) besideOf(v *variant) *lane.Worker {
+	if v.beside == nil {
+		v.beside = v.kernel.NewWorker()
+		v.bytes += uint64(v.kernel.MemoryBytes())
+		k.bytes += uint64(v.kernel.MemoryBytes())
 	}
-	return false
+	return v.beside
 }
 
 // variant finds a form, and puts it at the end of the program's: the first is then
@@ -166,12 +167,15 @@ func (c *code) moduleBytes() uint64 { return moduleFactor * 4 * uint64(len(c.pro
 
 // drop forgets a variant.
 func (k *kernels) drop(v *variant) {
+	if v.kernel == nil { // what preempted a job of it had dropped it
+		return
+	}
 	k.recent.Remove(v.used)
 	k.bytes -= v.bytes
 	c := v.code
 	i := slices.Index(c.variants, v)
 	c.variants = slices.Delete(c.variants, i, i+1)
-	v.kernel, v.workers = nil, nil // a ready job may have it
+	v.kernel, v.workers, v.beside = nil, nil, nil // a ready job may have it
 	if len(c.variants) == 0 {
 		k.bytes -= c.moduleBytes()
 		c.kept.Store(false)

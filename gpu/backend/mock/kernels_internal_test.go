@@ -24,7 +24,8 @@ import (
 )
 
 func TestStoppedTaskIsNotSuccess(t *testing.T) {
-	work := &task{slot: &slot{}, kernel: fillBlock, items: 10, block: 5, words: make([]uint32, 10)}
+	d, _ := liveDevice(t, Options{})
+	work := &task{dev: d, slot: &slot{}, kernel: fillBlock, items: 10, block: 5, words: make([]uint32, 10)}
 	work.slot.stop.Store(stopCancel)
 	work.run(0)
 	require.Equal(t, "cancelled", work.outcome().String())
@@ -152,7 +153,8 @@ func TestLowestFaultStays(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, unix.Munmap(host)) })
 	job := &backend.Job{Spans: []backend.Span{{Host: host}}}
-	work := &task{slot: &slot{job: job}, job: job, items: 2048, block: 1024, kernel: fillBlock, words: wordsOf(host)}
+	d, _ := liveDevice(t, Options{})
+	work := &task{dev: d, slot: &slot{job: job}, job: job, items: 2048, block: 1024, kernel: fillBlock, words: wordsOf(host)}
 	for _, block := range []uint64{1, 0, 1} {
 		work.next.Store(block)
 		work.run(0)

@@ -23,7 +23,9 @@ const (
 func (d *Device) launch(t *task, job *backend.Job) result {
 	c := job.Program.(*code)
 	if c.spins {
-		d.spin(t.slot)
+		// It never ends by itself. It waits instead of burning the host's CPU; its device
+		// time runs all the same.
+		t.slot.await(nil)
 		return result{outcome: outcome.Outcome{Kind: outcome.Cancelled}}
 	}
 	for i := range job.Spans {
@@ -52,7 +54,9 @@ func (d *Device) launch(t *task, job *backend.Job) result {
 		return result{outcome: tooMuch}
 	}
 	t.prepareLanes(v, job)
+	v.busy = true
 	d.crew.run(t)
+	v.busy = false
 	if t.broken.Load() {
 		d.kernels.drop(v) // nobody knows what state its workers are in
 		return result{outcome: deviceError}
@@ -122,7 +126,7 @@ func (t *task) prepareLanes(v *variant, job *backend.Job) {
 
 func laneBlock(t *task, member int, lo, hi uint64) bool {
 	w := t.members[member]
-	r := w.Run(&t.work, lo, hi, &t.slot.stop)
+	r := w.Run(&t.work, lo, hi, &t.slot.attend)
 	if r.Trap.Kind != outcome.NoTrap {
 		t.trap(r.Trap, lo)
 		return false

@@ -11,8 +11,11 @@ import (
 
 // list runs the entries of a list, each as a job of its own, until one is not ok.
 func (d *Device) list(t *task, s *slot, job *backend.Job) result {
-	all := result{outcome: outcome.Success, begun: job.From}
+	all := result{outcome: outcome.Success, begun: job.From + s.had, written: s.written}
 	for int(all.begun) < len(job.List) && all.outcome.Kind == outcome.OK && !all.gone {
+		if d.mustYield(s) {
+			d.yieldAlone(s)
+		}
 		if d.shortEntries(s, job, &all) {
 			continue
 		}
@@ -46,7 +49,7 @@ func (d *Device) shortEntries(s *slot, job *backend.Job, all *result) (some bool
 			all.outcome, all.gone = d.caught(r, p)
 		}
 	}()
-	for int(all.begun) < len(job.List) && s.stop.Load() == stopNone && !job.Context.Trapped() {
+	for int(all.begun) < len(job.List) && !d.mustYield(s) && !job.Context.Trapped() {
 		var ok bool
 		if r, ok = job.List[all.begun].Ready.(*ready); !ok || r.dev != d || !d.do(r, &s.stop, &all.outcome) {
 			return some

@@ -1,7 +1,7 @@
 // Package mock is a deterministic software device behind backend.Backend.
 //
 // It behaves as hardware does: jobs wait in a FIFO of fixed depth, one engine
-// runs them one at a time and in order, device time is measured on the
+// runs them one at a time and in order, but for preemption, device time is measured on the
 // monotonic clock (in Run: package tick), and completions arrive at the Sink from
 // the device's own goroutines, possibly before Submit has returned. The same job on
 // the same memory has the same result, however many workers the engine uses, unless
@@ -26,6 +26,10 @@
 // are: fast bodies that say how long they take (native.Body.Nanos), and on the lane engine
 // programs without loops (lane.Kernel.Steady). A device that logs digests runs none.
 //
+// Such a job preempts a long one of another context (preempt.go): that makes room at its next
+// block of work, or where the lane engine looks whether to stop. It keeps at least half of
+// the device's time.
+//
 // Memory is the client's too. It may change or vanish at any time: every access
 // is bounded by the length of its span, and a page that can no longer be read
 // or written is a memoryGone trap of the job, not a fault of the process.
@@ -35,9 +39,10 @@
 // particular StrayDMA asks the device's own IOMMU, which knows only the spans of
 // the job.
 //
-// Locks: Device.mu, held for bookkeeping and through a Run; never while the engine
-// runs a kernel, nor while a Sink is called. Reset and Close wait for calls of the Sink to return, so a
-// Sink must not call them, nor hold what it needs in Complete while it does.
+// Locks: Device.mu, held for bookkeeping and through Run; never while the engine or what
+// preempts it runs a kernel, nor while a Sink is called. Reset and Close wait for calls of
+// the Sink to return, so a Sink must not call them, nor hold what it needs in Complete while
+// it does.
 //
 // After Close no goroutine is left and no span is touched. The log stays.
 package mock
@@ -126,6 +131,8 @@ type Device struct {
 	// +checklocks:mu
 	running *slot
 	// +checklocks:mu
+	preemption preemption
+	// +checklocks:mu
 	delivering int // calls of the sink in progress
 	// +checklocks:mu
 	resetting int // calls of Reset in progress
@@ -192,8 +199,11 @@ func New(o Options) (*Device, error) {
 	d.mostRun = mostRun
 	d.crew.init(o.Workers)
 	d.crew.task.dev = d
+	d.crew.task.work.Wait = d.crew.task.goesOn
+	d.preemption.changed.L = &d.mu
 	for i := range d.slots {
 		s := &d.slots[i]
+		s.dev, s.ready.dev = d, d
 		s.stopped = make(chan struct{}, 1)
 		d.free = append(d.free, s)
 	}

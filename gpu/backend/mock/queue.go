@@ -12,11 +12,20 @@ import (
 
 // slot is one place of the device's queue. Slots are made once and used again.
 type slot struct {
+	dev     *Device
 	job     *backend.Job
 	id      backend.JobID
 	ordinal uint64 // jobs submitted to this device, from 1
 	fault   Fault  // zero: none
 	entry   logRef
+
+	// For preemption (preempt.go):
+	short   bool          // it may preempt others
+	ready   ready         // what Prepare said of it, if it is no list
+	had     uint32        // entries of a list that have run, all ok, before it was put back
+	written uint64        // by these
+	ran     time.Duration // until it was put back
+	attend  atomic.Uint32 // not 0: while it runs it is to be preempted, or to be stopped
 
 	stop    atomic.Uint32 // how the job is to be stopped; only grows while it is in use
 	stopped chan struct{} // capacity 1: look at stop; a token may be of an earlier job
@@ -34,6 +43,7 @@ const (
 func (s *slot) askToStop(how uint32) {
 	if s.stop.Load() < how {
 		s.stop.Store(how)
+		s.attend.Store(1)
 		signal(s.stopped)
 	}
 }
@@ -81,7 +91,11 @@ func (d *Device) Submit(job *backend.Job) error {
 	s.job, s.id, s.ordinal = job, job.ID, d.faults.jobs
 	s.fault = d.faults.pick(job)
 	s.entry = d.log.open(s.id, s.ordinal, job, s.fault.Kind)
+	if d.running != nil || len(d.queue) > 0 {
+		s.short = d.isShort(s)
+	}
 	d.queue = append(d.queue, s)
+	d.attendLocked()
 	signal(d.work)
 	return nil
 }
@@ -111,8 +125,10 @@ func (d *Device) acceptsLocked(id backend.JobID) error {
 //
 // +checklocks:d.mu
 func (d *Device) findLocked(id backend.JobID) *slot {
-	if d.running != nil && d.running.id == id {
-		return d.running
+	for _, s := range [...]*slot{d.running, d.preemption.job} {
+		if s != nil && s.id == id {
+			return s
+		}
 	}
 	for _, list := range [...][]*slot{d.queue, d.cancelled} {
 		for _, s := range list {
@@ -128,9 +144,11 @@ func (d *Device) findLocked(id backend.JobID) *slot {
 func (d *Device) Cancel(id backend.JobID) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.running != nil && d.running.id == id {
-		d.running.askToStop(stopCancel)
-		return
+	for _, s := range [...]*slot{d.running, d.preemption.job} {
+		if s != nil && s.id == id {
+			s.askToStop(stopCancel)
+			return
+		}
 	}
 	i := slices.IndexFunc(d.queue, func(s *slot) bool { return s.id == id })
 	if i < 0 {
@@ -140,6 +158,7 @@ func (d *Device) Cancel(id backend.JobID) {
 	d.queue = slices.Delete(d.queue, i, i+1)
 	d.cancelled = append(d.cancelled, s)
 	signal(d.attend)
+	d.attendLocked() // what waited behind it may be short
 }
 
 // Reset implements backend.Backend. When ctx ends first the error is
@@ -177,8 +196,10 @@ func (d *Device) abortLocked(ctx context.Context, how uint32) error {
 		}
 		*list = (*list)[:0]
 	}
-	if d.running != nil {
-		d.running.askToStop(how)
+	for _, s := range [...]*slot{d.running, d.preemption.job} {
+		if s != nil {
+			s.askToStop(how)
+		}
 	}
 	d.faults.reset()
 	return d.awaitLocked(ctx, nil)
@@ -189,7 +210,12 @@ func (d *Device) abortLocked(ctx context.Context, how uint32) error {
 // +checklocks:d.mu
 func (d *Device) releaseLocked(s *slot) {
 	s.job, s.id, s.fault = nil, 0, Fault{}
+	if s.ready.job != nil { // no view of memory that the core may unmap now
+		s.ready.reset(nil)
+	}
+	s.short, s.had, s.written, s.ran = false, 0, 0, 0
 	s.stop.Store(stopNone)
+	s.attend.Store(0)
 	d.free = append(d.free, s)
 }
 

@@ -145,7 +145,7 @@ func (r *ready) prepareLaunch(c *code) (nanos uint64, ok bool) {
 // do runs a ready job. It is false if the job has to go the long way: its data are
 // not for the fast body, or its program is not compiled. A bug, and memory that has
 // gone, panics out of it, and is for caught. It is called on the engine, or while
-// there is nothing for that to do.
+// that has nothing to do or is preempted.
 func (d *Device) do(r *ready, stop *atomic.Uint32, o *outcome.Outcome) bool {
 	switch r.how {
 	case readyBody:
@@ -173,6 +173,9 @@ func (d *Device) doLanes(r *ready, stop *atomic.Uint32, o *outcome.Outcome) bool
 	}
 	d.kernels.touch(v)
 	r.worker = v.workers[0]
+	if v.busy {
+		r.worker = d.kernels.besideOf(v)
+	}
 	switch got := r.worker.Run(&r.work, 0, r.items, stop); {
 	case got.Trap.Kind != outcome.NoTrap:
 		*o = trapped(got.Trap)
@@ -189,8 +192,7 @@ func (d *Device) doLanes(r *ready, stop *atomic.Uint32, o *outcome.Outcome) bool
 // needs: Prepare has seen that of the default workgroup, and others may be other code.
 func (r *ready) suits(v *variant) bool {
 	cost, steady := v.kernel.Steady()
-	r.nanos = cost.Nanos(r.items, r.form.block.Count())
-	return steady && r.nanos <= uint64(backend.MostRunnable)
+	return steady && cost.Nanos(r.items, r.form.block.Count()) <= uint64(backend.MostRunnable)
 }
 
 // caught is the outcome of a ready job that panicked: as in task.caught a trap if

@@ -92,12 +92,13 @@ func Run(t *testing.T, open func(t *testing.T) Harness, inapplicable ...string) 
 
 // A test may need these besides programs, which it names.
 const (
-	needsHold      = "hold"       // work that lasts until it is stopped
-	needsAnyMemory = "any memory" // a device that takes memory of the suite's own
-	needsRuns      = "runs"       // a backend.Runner
-	needsLists     = "lists"      // backend.Info.Lists
-	needsContexts  = "contexts"   // a backend.ContextResetter
-	slow           = "slow"       // not needed: long tests are left out with -test.short
+	needsHold       = "hold"       // work that lasts until it is stopped
+	needsAnyMemory  = "any memory" // a device that takes memory of the suite's own
+	needsRuns       = "runs"       // a backend.Runner
+	needsLists      = "lists"      // backend.Info.Lists
+	needsContexts   = "contexts"   // a backend.ContextResetter
+	needsPreemption = "preemption" // a backend.Preempter
+	slow            = "slow"       // not needed: long tests are left out with -test.short
 )
 
 // properties are what the backend has of that which tests need.
@@ -113,6 +114,7 @@ func properties(t *testing.T, open func(t *testing.T) Harness) map[string]bool {
 		has[needsAnyMemory] = h.Alloc == nil
 		_, has[needsRuns] = h.Backend.(backend.Runner)
 		_, has[needsContexts] = h.Backend.(backend.ContextResetter)
+		_, has[needsPreemption] = h.Backend.(backend.Preempter)
 		has[needsLists] = h.Backend.Info().Lists
 		has[slow] = h.MaxRounds > 0
 	})

@@ -3,6 +3,7 @@ package backendtest
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -13,6 +14,7 @@ import (
 var contextTests = []test{
 	{name: "OthersKeepTheirPlaces", run: testContextReset, needs: []string{needsHold, needsContexts}},
 	{name: "SubmitAgain", run: testContextAgain, needs: []string{needsContexts}},
+	{name: "Preemption", run: testPreemption, needs: []string{needsHold, needsPreemption}},
 }
 
 func (d *device) resetContext(c *backend.Context) {
@@ -55,4 +57,30 @@ func testContextAgain(t *testing.T, d *device) {
 	again.Context = &c
 	require.Equal(t, outcome.Success, d.run(again))
 	sameBytes(t, fillReference(2, 64), s.Host)
+}
+
+// Short work of one context does not wait for another's that does not end; it does for its
+// own. The time of the long job is without that of the short.
+func testPreemption(t *testing.T, d *device) {
+	var long, short backend.Context
+	s := d.span(make([]byte, 64))
+	hold, behind, first, second := d.hold(t), d.fill(s, 1), d.fill(s, 2), d.fill(s, 3)
+	hold.Context, behind.Context, first.Context, second.Context = &long, &long, &short, &short
+	began := time.Now()
+	for _, job := range []*backend.Job{hold, behind, first, second} {
+		require.NoError(t, d.Submit(job))
+	}
+	for _, job := range []*backend.Job{first, second} {
+		require.Equal(t, outcome.Success, d.sink.wait(t, job.ID).Outcome)
+	}
+	d.Cancel(hold.ID)
+	c := d.sink.wait(t, hold.ID)
+	require.Equal(t, cancelled, c.Outcome)
+	preempted := d.Backend.(backend.Preempter).Preempted()
+	require.Positive(t, preempted)
+	require.LessOrEqual(t, c.DeviceTime+preempted, time.Since(began))
+	require.Equal(t, outcome.Success, d.sink.wait(t, behind.ID).Outcome)
+	require.Equal(t, []backend.JobID{first.ID, second.ID, hold.ID, behind.ID}, d.sink.ids())
+	sameBytes(t, fillReference(1, 64), s.Host)
+	d.sink.onceEach(t)
 }

@@ -16,7 +16,7 @@ var Inapplicable = []string{
 	"Compute/CopyProgram", "Compute/FillProgram", "Compute/Vecadd", "Compute/VecaddInPlace", "Compute/Saxpy",
 	"Compute/Matvec", "Compute/EveryGridCoversEverything", "Compute/LeastBindingCounts", "Compute/SameJobSameResult",
 	"Trap/OneTooMany", "Trap/MatvecOutOfBounds", "Trap/Misaligned", "Trap/MemoryGone", "Queue/CancelLongKernel",
-	"Context/OthersKeepTheirPlaces", "Context/SubmitAgain", "Run/AsSubmit", "Run/Programs", "Run/Unfit", "Run/TrapEndsItsContext", "Run/Lists", "Run/ListEndsAtTrap", "Run/OnlyWhenIdle", "Run/ResetAndClose", "Run/ResetBeside", // it has no queue reset: a transfer cannot be stopped
+	"Context/OthersKeepTheirPlaces", "Context/SubmitAgain", "Context/Preemption", "Run/AsSubmit", "Run/Programs", "Run/Unfit", "Run/TrapEndsItsContext", "Run/Lists", "Run/ListEndsAtTrap", "Run/OnlyWhenIdle", "Run/ResetAndClose", "Run/ResetBeside", // it has no queue reset: a transfer cannot be stopped
 	"List/InOrder", "List/EndsAtTrap", "List/CancelledWithin",
 }
 
