@@ -85,8 +85,7 @@ func (r *reactor) drop(j *job, took time.Duration) {
 	r.books++
 	defer func() { r.books-- }()
 	r.recent.add(j)
-	// One that preempted others had begun if the device ended its round.
-	j.flight.begun = r.sent.oldest == j || j.session().context.Over(j.work.Round)
+	j.flight.begun = r.sent.oldest == j
 
 	if r.recovery.culprit == j && r.state == deviceRunning {
 		r.climb(outcome.RecoveryNone)
