@@ -44,10 +44,11 @@
 // what it uses while the device has it, and a caller that closes an object has the reactor
 // end the job and waits for the pins.
 //
-// Lock order: Device.mu, then table.mu; memory.mu, strikes.mu, reclaimer.mu, mailbox.mu and
-// fence.mu are leaves, and so are the ledger's and the ring's. None is held across a call of
-// the DMA pool, the audit log or the backend, nor across a wait; nobody waits for the reactor
-// with one that it takes. An object is closed from outside its session: see remove.
+// Lock order: Device.mu, then table.mu; fence.mu, then mailbox.mu, where a waiter is told of;
+// memory.mu, strikes.mu and reclaimer.mu are leaves, and so are the ledger's and the ring's.
+// None is held across a call of the DMA pool, the audit log or the backend, nor across a wait;
+// nobody waits for the reactor with one that it takes. An object is closed from outside its
+// session: see remove.
 //
 // The data path makes no allocation and no system call for an entry, unless the client
 // sleeps.
