@@ -375,7 +375,7 @@ func (s *smoke) ringViolation(c *check) {
 	_, err = unix.Write(fds[1], u64(1))
 	c.Must(err, "wake the driver")
 
-	const stateOff = 0x094
+	const stateOff = 0x084
 	deadline, cancel := context.WithTimeout(c.Ctx, wireAnswer)
 	defer cancel()
 	for binary.LittleEndian.Uint32(ring[stateOff:]) != uint32(gpuerr.Protocol) {
