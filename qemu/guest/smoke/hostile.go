@@ -234,7 +234,7 @@ func probe(path string) int {
 		return 1
 	}
 	if kind == unix.SOCK_SEQPACKET {
-		_ = w.send(w.message(msgHello, u32(1)))
+		_ = w.send(w.message(msgHello, u32(helloVersion)))
 	}
 	if code, err := w.hungUp(); err == nil && (code == 0 || code == uint32(gpuerr.Denied)) {
 		return exitRefused
@@ -247,7 +247,7 @@ func probe(path string) int {
 func (c *check) rawSession() *wire {
 	w := tap.Get[*wire](c.Check, "dial")(dialWire(c.socket(tenant)))
 	defer w.close()
-	code, _, _, err := w.call(msgHello, u32(1))
+	code, _, _, err := w.call(msgHello, u32(helloVersion))
 	c.Must(err, "hello")
 	c.That(code == 0, "hello: code %d", code)
 	code, _, fds, err := w.call(msgOpenDevice, u32(0))
@@ -316,7 +316,7 @@ func (c *check) garbage(dial func() *wire, kind uint16) {
 }
 
 // rightBody are the right bodies of the requests that garbage is made from.
-var rightBody = map[uint16][]byte{msgHello: u32(1), msgDescribe: nil}
+var rightBody = map[uint16][]byte{msgHello: u32(helloVersion), msgDescribe: nil}
 
 // capnpGarbage sends bytes that are no Cap'n Proto, too much of it, or a cycle.
 func (s *smoke) capnpGarbage(c *check) {

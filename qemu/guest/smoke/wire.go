@@ -31,6 +31,9 @@ const (
 	replyBit        = 0x8000
 )
 
+// helloVersion is that of docs/wire.md.
+const helloVersion = 2
+
 // wireAnswer bounds the wait for one reply.
 const wireAnswer = 10 * time.Second
 
