@@ -159,12 +159,11 @@ func TestPreemptInTheMidst(t *testing.T) {
 					preempted := d.Preempted()
 					began := time.Now()
 					require.Equal(t, id, r.submit(&r.long, job))
-					last, told := id, 0
-					for told < 2 {
+					for told := 0; told < 2; {
 						if !raceEnabled {
 							clear(to)
 						}
-						last = r.submit(&r.short, beside)
+						last := r.submit(&r.short, beside)
 						for told = 0; ; {
 							c := <-r.told
 							require.Equal(t, outcome.Success, c.Outcome)
