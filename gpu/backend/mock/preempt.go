@@ -61,6 +61,8 @@ type preemption struct {
 func (d *Device) now() time.Duration { return time.Since(d.started) }
 
 // Preempted implements backend.Preempter.
+//
+// +checklocksignore: an atomic needs no lock
 func (d *Device) Preempted() time.Duration {
 	all := time.Duration(d.preemption.preempted.Load())
 	if all < 0 {
@@ -139,6 +141,8 @@ func (d *Device) mustYield(s *slot) bool {
 }
 
 // untilDue is how long the running job goes on at least.
+//
+// +checklocksignore: an atomic needs no lock
 func (d *Device) untilDue() time.Duration {
 	return time.Duration(d.preemption.due.Load()) - d.now()
 }
