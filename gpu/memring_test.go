@@ -177,7 +177,6 @@ func (m *memRing) OnDoorbell(f func()) {
 
 func (m *memRing) Doorbell() int { return -1 }
 func (m *memRing) Drain() error  { return nil }
-func (m *memRing) Disarm() error { return nil }
 
 func (m *memRing) Arm() (ready bool, err error) {
 	m.mu.Lock()

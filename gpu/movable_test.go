@@ -88,10 +88,8 @@ func (deadRing) TakeMany(b *ring.Batch, _ int) (int, error)  { b.Entries = b.Ent
 func (deadRing) Ready() bool                                 { return false }
 func (deadRing) Published() int                              { return 0 }
 func (deadRing) Marks() (taken, published, collected uint64) { return 0, 0, 0 }
-func (deadRing) CompleteMany([]ring.Completion)              {}
 func (deadRing) Publish([]ring.Completion)                   {}
 func (deadRing) Arm() (ready bool, err error)                { return false, nil }
-func (deadRing) Disarm() error                               { return nil }
 func (deadRing) Drain() error                                { return nil }
 func (deadRing) Doorbell() int                               { return -1 }
 func (deadRing) OnDoorbell(func())                           {}

@@ -104,7 +104,6 @@ type serverRing interface {
 	Marks() (taken, published, collected uint64)
 	Publish(cs []ring.Completion)
 	Arm() (ready bool, err error)
-	Disarm() error
 	Doorbell() int
 	OnDoorbell(f func())
 	Drain() error

@@ -2,6 +2,7 @@ package gpu
 
 import (
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -228,8 +229,8 @@ func (r *reactor) leave(q *queue) {
 		q.session.failures.untold -= q.outlet.failed
 	}
 
-	if i := q.session.queuesIndex(q); i >= 0 {
-		all := q.session.queues
+	all := q.session.queues
+	if i := slices.Index(all, q); i >= 0 {
 		last := len(all) - 1
 		all[i], all[last] = all[last], nil
 		q.session.queues = all[:last]
@@ -239,16 +240,6 @@ func (r *reactor) leave(q *queue) {
 		r.batches.put(q.intake.batch, q.mostArgs)
 		q.intake.batch = nil
 	}
-}
-
-// queuesIndex is where a queue is among those of its session, -1: nowhere.
-func (s *Session) queuesIndex(q *queue) int {
-	for i, other := range s.queues {
-		if other == q {
-			return i
-		}
-	}
-	return -1
 }
 
 // retireAll retires what has ended, and publishes it.

@@ -71,9 +71,14 @@ func (r *reactor) takeFrom(q *queue) (worked bool) {
 	defer r.caught(q)
 	worked, err := q.take()
 	if err != nil {
-		q.beginDrain(drain{how: protocolOutcome, last: true, code: gpuerr.Protocol}, false)
+		q.broke()
 	}
 	return worked || err != nil
+}
+
+// broke ends a queue because its client broke the rules of the ring.
+func (q *queue) broke() {
+	q.beginDrain(drain{how: protocolOutcome, last: true, code: gpuerr.Protocol}, false)
 }
 
 // arm has the client of a queue wake the reactor, and ends the looking, unless there is
@@ -85,7 +90,7 @@ func (r *reactor) arm(q *queue) {
 		q.poll.deaf = true // all that was published is taken; it ends when the queue is closed
 		r.deactivate(q)
 	case err != nil:
-		q.beginDrain(drain{how: protocolOutcome, last: true, code: gpuerr.Protocol}, false)
+		q.broke()
 	case !ready:
 		r.deactivate(q)
 	}
