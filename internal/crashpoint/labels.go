@@ -54,7 +54,7 @@ var Table = []Label{
 	{"manager.stop.cells", "with every process gone"},
 	// The audit log.
 	{"audit.open.cut", "with what was torn cut off, before that is recorded"},
-	{"audit.append.half", "in the middle of a write"},
+	{"audit.append.half", "in the middle of a write, within a record"},
 	{"audit.append.written", "with a write done that is not on disk"},
 	{"audit.rotate.created", "with the next segment on disk, without its name"},
 	{"audit.rotate.linked", "with the full segment named twice"},

@@ -108,6 +108,10 @@ func (m *Model) decode(ctx context.Context, position, n int, yield func(token in
 		}
 
 		for i := 0; got < f.ended; i, got = i+1, got+1 {
+			if err := ctx.Err(); err != nil {
+				return got, m.stop(ctx, err)
+			}
+
 			t := tokens[i]
 			if t >= uint32(m.b.config.Vocab) {
 				return got, m.stop(ctx, gpuerr.New(gpuerr.Invalid, "the model makes no number of position %d: its weights are of no use", position+got))
