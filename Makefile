@@ -56,7 +56,7 @@ kernels: ## Rebuild the kernels of program/library and of the examples from thei
 	@tools/install-deps.sh test
 	@tools/kernels.sh
 
-conformance: ## Run the 15 behaviours on the mock and on edu, by the Go client and by Cap'n Proto, and print the table | ARGS="-full", "-json", "-devices mock", "-run 0[14]", "-v"
+conformance: ## Run the 15 behaviours on the mock, on one with memory of its own and on edu, by the Go client and by Cap'n Proto, and print the table | ARGS="-full", "-json", "-devices mock", "-run 0[14]", "-v"
 	@tools/install-deps.sh vm
 	@$(GO) run ./qemu/cmd/conformance $(ARGS)
 

@@ -21,6 +21,7 @@ type Buffer struct {
 	handle uint64
 	size   uint64
 	off    uint64 // of the memory in the memfd
+	device bool   // of usage Device: there is no memfd
 
 	mu sync.RWMutex
 	// +checklocks:mu
@@ -42,6 +43,16 @@ func (s *Session) CreateBuffer(ctx context.Context, bytes uint64, usage Usage) (
 	r, err := control.ParseCreateBufferReply(m.Body)
 	if err != nil {
 		return nil, err
+	}
+	if usage&Device != 0 {
+		if len(m.FDs) > 0 || r.MemLen < bytes {
+			return nil, gpuerr.New(gpuerr.Protocol, "the service made a buffer of %d bytes with %d descriptors where one of %d without was asked for", r.MemLen, len(m.FDs), bytes)
+		}
+		b := &Buffer{s: s, handle: r.Handle, size: bytes, device: true}
+		return b, s.adopt(b)
+	}
+	if len(m.FDs) != 1 {
+		return nil, gpuerr.New(gpuerr.Protocol, "the service made a buffer without memory to map")
 	}
 	if r.MemLen < bytes || r.MemOff%pageBytes != 0 || r.MemOff+r.MemLen < r.MemOff {
 		return nil, gpuerr.New(gpuerr.Protocol, "the service made a buffer of %d bytes at %d where %d were asked for", r.MemLen, r.MemOff, bytes)
@@ -70,7 +81,8 @@ func (b *Buffer) Handle() uint64 { return b.handle }
 func (b *Buffer) Size() uint64 { return b.size }
 
 // Memory is where the bytes lie: length bytes at offset off of the memory file
-// fd, which belongs to the buffer and is open until Close; -1 after that. Where
+// fd, which belongs to the buffer and is open until Close; -1 after that, and of a buffer of
+// usage Device. Where
 // somebody else may close the buffer meanwhile, use DupMemory.
 func (b *Buffer) Memory() (fd int, off, length uint64) {
 	b.mu.RLock()
@@ -90,7 +102,7 @@ func (b *Buffer) DupMemory() (fd int, off, length uint64, err error) {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
 	if b.memory == nil {
-		return -1, 0, 0, b.s.gone("the buffer is closed")
+		return -1, 0, 0, b.hidden()
 	}
 	fd, err = b.memory.DupFD()
 	return fd, b.off, b.size, err
@@ -125,7 +137,7 @@ func (b *Buffer) Map() ([]byte, error) {
 // +checklocks:b.mu
 func (b *Buffer) mapLocked() ([]byte, error) {
 	if b.memory == nil {
-		return nil, b.s.gone("the buffer is closed")
+		return nil, b.hidden()
 	}
 	if b.mapped == nil {
 		mem, err := b.memory.Map(b.off, b.size, true)
@@ -135,6 +147,14 @@ func (b *Buffer) mapLocked() ([]byte, error) {
 		b.mapped = mem
 	}
 	return b.mapped, nil
+}
+
+// hidden is why there is no memory to map.
+func (b *Buffer) hidden() error {
+	if b.device {
+		return gpuerr.New(gpuerr.Unimplemented, "a buffer of usage device cannot be mapped, read or written; use Upload and Download, or copy through a buffer of usage upload or readback")
+	}
+	return b.s.gone("the buffer is closed")
 }
 
 // Unmap ends the slice that Map returned: touching it afterwards crashes the

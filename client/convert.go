@@ -32,6 +32,8 @@ func description(d control.Description) Description {
 		Poisoned:           d.Poisoned,
 		Checked:            d.Checked,
 		GlobalMemAlignment: d.GlobalMemAlignment,
+		MaxBindingBytes:    d.MaxBindingBytes,
+		LocalBytes:         d.LocalBytes,
 		ComputeUnits:       d.ComputeUnits,
 		Deterministic:      d.Deterministic,
 	}

@@ -29,14 +29,18 @@ func (q *Queue) Run(ctx context.Context, cmds ...Command) error {
 		}
 		left -= n
 		for _, c := range done[:n] {
-			switch {
-			case first != nil:
-			case c.Err != nil:
-				first = c.Err
-			case c.Outcome.Kind != outcome.OK:
-				first = &OutcomeError{c.Outcome}
+			if first == nil {
+				first = c.failure()
 			}
 		}
 	}
 	return first
+}
+
+// failure is why a command was refused, or did not end ok.
+func (c *Completion) failure() error {
+	if c.Err == nil && c.Outcome.Kind != outcome.OK {
+		return &OutcomeError{c.Outcome}
+	}
+	return c.Err
 }

@@ -42,6 +42,11 @@ const (
 	Storage  Usage = 1 << iota // programs read and write it
 	Upload                     // the client writes it
 	Readback                   // the client reads it
+	// Device keeps the buffer from the client: it lies in the device's own memory, where that
+	// has some (Description.LocalBytes). It cannot be mapped, read or written; bytes come and
+	// go by copies, as with Buffer.Upload and Buffer.Download. Programs read and write it
+	// like Storage.
+	Device
 )
 
 // Access is how a program uses a binding.
@@ -130,9 +135,14 @@ type Description struct {
 	Poisoned           outcome.Outcome // what poisoned the session; pending: nothing has
 	Checked            bool            // see Policy.Check
 	// GlobalMemAlignment is what Binding.Off is a multiple of, in bytes, so that no access
-	// of the widest type traps as misaligned. Where a program has narrower types less will
-	// do: the size of the widest one.
+	// of the widest type traps as misaligned, and no device refuses the binding
+	// (gpuerr.LaunchLimit). On some devices less will do: the size of the widest type of the
+	// program.
 	GlobalMemAlignment uint32
+	MaxBindingBytes    uint64 // 0: only the buffer bounds a binding
+	// LocalBytes is memory of the device's own, for buffers of usage Device, which is charged
+	// as deviceMemory; other memory is hostMemory then. 0: all is the host's, and deviceMemory.
+	LocalBytes uint64
 	// ComputeUnits is how many parts of the device run workgroups at the same time; 0: not
 	// known.
 	ComputeUnits uint32

@@ -53,7 +53,7 @@ func quota(c *Case) {
 		switch {
 		case !errors.As(err, &e) || e.Code != gpuerr.Quota:
 			c.Failf("a refusal is %v", err)
-		case e.Resource != "deviceMemory" || e.Asked == 0 || e.Available >= e.Asked:
+		case e.Resource != c.Stack.Can().Memory || e.Asked == 0 || e.Available >= e.Asked:
 			c.Failf("a refusal tells resource=%q asked=%d available=%d", e.Resource, e.Asked, e.Available)
 		default:
 			return true
@@ -140,13 +140,13 @@ func quota(c *Case) {
 	c.Refused(err, "a page more", gpuerr.Quota)
 
 	// Lower the limit below what is held, and raise it.
-	c.Must(c.Stack.SetLimit(c.Ctx, Dave, "deviceMemory", DaveBytes/2), "lower the limit")
+	c.Must(c.Stack.SetLimit(c.Ctx, Dave, c.Stack.Can().Memory, DaveBytes/2), "lower the limit")
 	c.Must(again.Write(c.Ctx, 0, []byte{1}), "use what is held")
 	freed := again.Size()
 	c.Must(again.Close(c.Ctx), "free")
 	_, err = one.Buffer(c.Ctx, page)
 	c.Refused(err, "allocate under a lower limit", gpuerr.Quota)
-	c.Must(c.Stack.SetLimit(c.Ctx, Dave, "deviceMemory", 0), "raise the limit")
+	c.Must(c.Stack.SetLimit(c.Ctx, Dave, c.Stack.Can().Memory, 0), "raise the limit")
 	c.buffer(one, freed)
 	for _, u := range get[[]Use](c, "read the charges")(c.Stack.Charges(c.Ctx, Dave, 0)) {
 		c.That(u.Used+u.Reserved <= max(u.Limit, DaveBytes), "the ledger has %+v", u)

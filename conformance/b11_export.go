@@ -6,7 +6,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"capgpu/client"
 	"capgpu/gpuerr"
+	"capgpu/outcome"
 )
 
 // export:
@@ -19,7 +21,8 @@ import (
 //	then both see the same bytes while it lives; the importer can neither free nor
 //	resize it and dies without harm; it is charged to the owner, all of it and once;
 //	freeing it takes the contents away from every holder, and no other memory appears
-//	where it was mapped; and the names are refused.
+//	where it was mapped; and the names are refused. A buffer of usage device is given to
+//	nobody, not even its owner, and holds what was copied into it.
 //
 // Sources: Genode import_vram; Magma BufferImportExport; accel ext peer_to_peer; seed 002.
 func export(c *Case) {
@@ -60,7 +63,7 @@ func export(c *Case) {
 	c.That(text == nothing, "the importer is charged: %s before, and now %s", nothing, text)
 	var used uint64
 	for _, u := range get[[]Use](c, "read the charges")(c.Stack.Charges(c.Ctx, Alice, 0)) {
-		if u.Class == "deviceMemory" {
+		if u.Class == c.Stack.Can().Memory {
 			used = u.Used
 		}
 	}
@@ -89,6 +92,8 @@ func export(c *Case) {
 	c.Must(unix.Munmap(second), "unmap")
 	c.Must(b.Read(c.Ctx, 17, got), "read")
 
+	c.hidden(owner)
+
 	// The owner frees it: nothing is left to read, and writes affect nobody.
 	c.Must(b.Close(c.Ctx), "free")
 	for i, v := range mem {
@@ -108,4 +113,34 @@ func export(c *Case) {
 	c.Must(owner.Close(c.Ctx), "close")
 	c.Must(another.Close(c.Ctx), "close")
 	c.nothingHeld(Alice)
+}
+
+// hidden is a buffer of usage device.
+func (c *Case) hidden(s Session) {
+	const n = 4096
+	hidden := get[Buffer](c, "create a buffer of usage device")(s.BufferOf(c.Ctx, n, uint32(client.Device)))
+	_, _, _, err := hidden.Export(c.Ctx)
+	c.Refused(err, "export a buffer of usage device", gpuerr.Unimplemented)
+	c.Refused(hidden.Read(c.Ctx, 0, make([]byte, 1)), "read a buffer of usage device", gpuerr.Unimplemented)
+	c.Refused(hidden.Write(c.Ctx, 0, make([]byte, 1)), "write a buffer of usage device", gpuerr.Unimplemented)
+
+	up, down, q := c.buffer(s, n), c.buffer(s, n), c.queue(s)
+	want := bytes.Repeat([]byte("hidden!\n"), n/8)
+	c.Must(up.Write(c.Ctx, 0, want), "write")
+	c.submit(q, Command{Op: Copy, Dst: down, Src: hidden, Bytes: n})
+	c.Ended("a copy out of new memory", c.completed(q, 1)[0].Outcome, outcome.Success)
+	got := make([]byte, n)
+	c.Must(down.Read(c.Ctx, 0, got), "read")
+	c.That(bytes.Equal(got, make([]byte, n)), "new memory of the device is not zero")
+
+	c.submit(q, Command{Op: Copy, Dst: hidden, Src: up, Bytes: n}, Command{Op: Copy, Dst: down, Src: hidden, Bytes: n})
+	for _, e := range c.completed(q, 2) {
+		c.Ended("a copy", e.Outcome, outcome.Success)
+	}
+	c.Must(down.Read(c.Ctx, 0, got), "read")
+	c.That(bytes.Equal(got, want), "the device's memory has other bytes than were copied there")
+	c.Must(q.Close(c.Ctx), "close")
+	for _, b := range []Buffer{hidden, up, down} {
+		c.Must(b.Close(c.Ctx), "close")
+	}
 }

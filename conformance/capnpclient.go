@@ -198,12 +198,12 @@ func (x rpcSession) Buffer(ctx context.Context, bytes uint64) (Buffer, error) {
 // invalid one.
 func usageWords(usage uint32) string {
 	words := ""
-	for bit, word := range []string{"storage ", "upload ", "readback "} {
+	for bit, word := range []string{"storage ", "upload ", "readback ", "device "} {
 		if usage>>bit&1 != 0 {
 			words += word
 		}
 	}
-	if usage>>3 != 0 {
+	if usage>>4 != 0 {
 		words += "nonsense"
 	}
 	return words

@@ -77,6 +77,15 @@ func TestMock(t *testing.T) {
 	}
 }
 
+func TestDiscreteMock(t *testing.T) {
+	for _, transport := range []local.Transport{local.GoClient, local.Capnp} {
+		t.Run(transport.String(), func(t *testing.T) {
+			t.Parallel()
+			conformance.Run(t, start(t, local.Options{Transport: transport, Discrete: true}), size())
+		})
+	}
+}
+
 // TestHardwareEdu runs in a guest that has two edu functions; see qemu.TestHardwareUnits.
 func TestHardwareEdu(t *testing.T) {
 	functions := strings.FieldsFunc(os.Getenv("CAPGPU_HW"), func(r rune) bool { return r == ',' })

@@ -197,9 +197,11 @@ func right(ctx context.Context, stack Stack, s Session, allowed ...outcome.Kind)
 		return false, err
 	}
 
+	closed := map[Buffer]bool{nil: true}
 	for _, command := range w.Commands {
 		for _, b := range append(command.Bindings, Binding{Buffer: command.Dst}, Binding{Buffer: command.Src}) {
-			if b.Buffer != nil {
+			if !closed[b.Buffer] {
+				closed[b.Buffer] = true
 				if err := b.Buffer.Close(ctx); err != nil {
 					return false, err
 				}

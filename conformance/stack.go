@@ -13,7 +13,7 @@ const (
 	Alice = "alice" // the full facet, on the first device
 	Bob   = "bob"   // the same
 	Carol = "carol" // the full facet, on the first device and on all others
-	Dave  = "dave"  // the full facet, DaveBytes of deviceMemory
+	Dave  = "dave"  // the full facet, DaveBytes of Abilities.Memory
 	Erin  = "erin"  // the facet for memory
 )
 
@@ -57,6 +57,8 @@ type Abilities struct {
 	// Without it, the losses that deaf work causes its neighbours are reported as
 	// innocent.
 	QueueReset bool
+	// Memory is the class that buffers which clients map are charged as.
+	Memory string
 	// Devices is the number of Carol's devices.
 	Devices int
 	// StrayDevice is the device, of Carol's, for Stray work.

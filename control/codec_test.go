@@ -102,7 +102,7 @@ func TestParseRefuses(t *testing.T) {
 		{"long name", TypeOpenProgram, false, OpenProgramRequest{Name: long}.AppendTo(nil), "name"},
 		{"name of 64 KiB and more", TypeOpenProgram, false, OpenProgramRequest{Name: strings.Repeat("x", 1<<16+3)}.AppendTo(nil), "longer"},
 		{"name not UTF-8", TypeOpenProgram, false, OpenProgramRequest{Name: "\xff"}.AppendTo(nil), "UTF-8"},
-		{"usage bit 3", TypeCreateBuffer, false, CreateBufferRequest{Bytes: 1, Usage: 8}.AppendTo(nil), "usage"},
+		{"usage bit 4", TypeCreateBuffer, false, CreateBufferRequest{Bytes: 1, Usage: 16}.AppendTo(nil), "usage"},
 		{"facet", TypeRestrict, false, RestrictRequest{Facet: 3}.AppendTo(nil), "facet"},
 		{"class", TypeRestrict, false, RestrictRequest{Limits: []Limit{{Class: NumClasses}}}.AppendTo(nil), "class"},
 		{"all and some", TypeEndSessions, false, EndSessionsRequest{Tenant: "a", All: true, Sessions: []uint64{1}}.AppendTo(nil), "1 are named besides all"},

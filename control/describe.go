@@ -21,6 +21,8 @@ type Description struct {
 	Poisoned           outcome.Outcome // failed: the outcome that poisoned the session; else pending
 	Checked            bool
 	GlobalMemAlignment uint32 // bytes
+	MaxBindingBytes    uint64 // 0: no bound
+	LocalBytes         uint64 // memory of the device's own; 0: none
 	ComputeUnits       uint32 // 0: not known
 	Deterministic      bool
 	Programs           []string
@@ -37,7 +39,9 @@ func (m Description) AppendTo(b []byte) []byte {
 		b = appendU32(b, v)
 	}
 	b = appendBool(appendOutcome(b, m.Poisoned), m.Checked)
-	b = appendU32(appendU32(b, m.GlobalMemAlignment), m.ComputeUnits)
+	b = appendU32(b, m.GlobalMemAlignment)
+	b = appendU64(appendU64(b, m.MaxBindingBytes), m.LocalBytes)
+	b = appendU32(b, m.ComputeUnits)
 	b = appendBool(b, m.Deterministic)
 	return appendNames(b, m.Programs)
 }
@@ -60,6 +64,8 @@ func (m *Description) decode(r *reader) {
 	m.Poisoned = r.outcome()
 	m.Checked = r.flag("checked")
 	m.GlobalMemAlignment = r.u32("globalMemAlignment")
+	m.MaxBindingBytes = r.u64("maxBindingBytes")
+	m.LocalBytes = r.u64("localBytes")
 	m.ComputeUnits = r.u32("computeUnits")
 	m.Deterministic = r.flag("deterministic")
 	m.Programs = r.names("programs")

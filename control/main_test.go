@@ -142,7 +142,7 @@ var samples = []sample{
 	{TypeDescribe, false, Empty{}, as(parseEmpty)},
 	{TypeDescribe, true, Description{Device: aDevice, HangBoundNanos: 1, RevokeBoundNanos: 9, MaxDeadlineNanos: 2, MaxBufferBytes: 3,
 		MaxThreadsPerBlock: 4, MaxBlockDim: 5, MaxGridDim: 6, MaxSharedBytes: 7, MaxBindings: 8, MaxInlineBytes: 9,
-		MaxQueueEntries: 10, SubgroupSize: 11, Facet: 1, Poisoned: aTrap, Checked: true, GlobalMemAlignment: 12, ComputeUnits: 13, Deterministic: true, Programs: []string{"fill_u32", "vecadd_f32"}}, as(ParseDescription)},
+		MaxQueueEntries: 10, SubgroupSize: 11, Facet: 1, Poisoned: aTrap, Checked: true, GlobalMemAlignment: 12, MaxBindingBytes: 14, LocalBytes: 15, ComputeUnits: 13, Deterministic: true, Programs: []string{"fill_u32", "vecadd_f32"}}, as(ParseDescription)},
 	{TypeBudget, false, Empty{}, as(parseEmpty)},
 	{TypeBudget, true, BudgetReply{Entries: []BudgetEntry{{Class: 1, Used: 2, Limit: 3, Peak: 4}, {Class: 14, Limit: math.MaxUint64}}}, as(ParseBudgetReply)},
 	{TypeCreateBuffer, false, CreateBufferRequest{Bytes: 4096, Usage: 5}, as(ParseCreateBufferRequest)},

@@ -311,7 +311,7 @@ func checkReply(m *Message) error {
 	if l == nil {
 		return gpuerr.New(gpuerr.Protocol, "no such message")
 	}
-	if fds := max(len(m.FDs), m.announced); fds != l.replyFDs {
+	if fds := max(len(m.FDs), m.announced); fds != l.replyFDs && !(fds == 0 && l.fdsOptional) {
 		return gpuerr.New(gpuerr.Protocol, "fds: %d came, %d belong to it", fds, l.replyFDs)
 	}
 	return CheckBody(m.Type, true, m.Body)

@@ -95,7 +95,7 @@ const (
 	magic               = 0x4743 // "CG"
 	maxFacet, maxState  = 2, 3
 	maxRecovery         = uint32(outcome.NumRecoverySteps) - 1
-	usageBits           = 7 // storage, upload, readback
+	usageBits           = 15 // storage, upload, readback, device
 	errorBodyFixedBytes = 16 + ResourceBytes + 2
 )
 
@@ -103,6 +103,7 @@ const (
 type layout struct {
 	name                 string
 	requestFDs, replyFDs int
+	fdsOptional          bool // a reply may come without its descriptors
 	request, reply       func(*reader)
 	longReply            bool // the reply has up to MaxLongBytes
 }
@@ -118,7 +119,7 @@ var layouts = map[MsgType]*layout{
 
 	TypeDescribe:      {name: "Describe", request: body[Empty], reply: body[Description]},
 	TypeBudget:        {name: "Budget", request: body[Empty], reply: body[BudgetReply]},
-	TypeCreateBuffer:  {name: "CreateBuffer", request: body[CreateBufferRequest], reply: body[CreateBufferReply], replyFDs: 1},
+	TypeCreateBuffer:  {name: "CreateBuffer", request: body[CreateBufferRequest], reply: body[CreateBufferReply], replyFDs: 1, fdsOptional: true},
 	TypeDestroyBuffer: {name: "DestroyBuffer", request: body[HandleBody], reply: body[Empty]},
 	TypeCreateFence:   {name: "CreateFence", request: body[CreateFenceRequest], reply: body[HandleBody]},
 	TypeDestroyFence:  {name: "DestroyFence", request: body[HandleBody], reply: body[Empty]},
@@ -166,7 +167,7 @@ var layouts = map[MsgType]*layout{
 // Known reports whether t is a message of docs/wire.md.
 func (t MsgType) Known() bool { return layouts[t] != nil }
 
-// ReplyFDs is the number of descriptors that come with a successful reply.
+// ReplyFDs is the number of descriptors that come with a successful reply, at most.
 func (t MsgType) ReplyFDs() int {
 	if l := layouts[t]; l != nil {
 		return l.replyFDs

@@ -196,6 +196,10 @@ func (d *driver) openDevice(o Options, set ddf.GrantSet) (control.ReadyRequest, 
 	}
 	limits := ledger.NoLimits()
 	limits[ledger.DeviceMemory] = set.DMALimit()
+	if local := b.Info().LocalBytes; local > 0 {
+		limits[ledger.DeviceMemory], limits[ledger.HostMemory] = local, set.DMALimit()
+	}
+
 	ready = control.ReadyRequest{Epoch: set.Device.Epoch, MemoryBytes: limits[ledger.DeviceMemory], Backend: b.Info().Name}
 	d.device, err = gpu.New(gpu.Config{Info: set.Device, Backend: b, DMA: set.DMA, Audit: set.Audit, LaunchRecords: set.LaunchRecords, Settle: d.settle, Limits: limits, Log: o.Log})
 	if err != nil {

@@ -49,6 +49,10 @@ func (d *driver) handover(ctx context.Context, m *control.Message) (_ []byte, er
 	}
 	defer conn.Close()
 
+	if err := d.device.Movable(); err != nil {
+		return nil, err
+	}
+
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	served, sockets, err := d.freeze(ctx, m.Seq)

@@ -72,8 +72,10 @@ func parseUsage(words string) (client.Usage, error) {
 			usage |= client.Upload
 		case "readback":
 			usage |= client.Readback
+		case "device":
+			usage |= client.Device
 		default:
-			return 0, gpuerr.New(gpuerr.Invalid, "usage: %.32q is none of storage, upload and readback", word)
+			return 0, gpuerr.New(gpuerr.Invalid, "usage: %.32q is none of storage, upload, readback and device", word)
 		}
 	}
 	return usage, nil
@@ -90,7 +92,12 @@ func (s *session) DestroyBuffer(ctx context.Context, call schema.GpuMemorySessio
 func (b *buffer) Close(ctx context.Context, _ schema.GpuBuffer_close) error { return b.close(ctx) }
 
 func (b *buffer) MapReadWrite(_ context.Context, call schema.GpuBuffer_mapReadWrite) error {
-	_, off, length := b.mem.Memory()
+	fd, off, length := b.mem.Memory()
+	if fd < 0 {
+		_, _, _, err := b.mem.DupMemory() // says why
+		return err
+	}
+
 	res, err := call.AllocResults()
 	if err != nil {
 		return err

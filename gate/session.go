@@ -282,6 +282,8 @@ func putDescription(out schema.Description, d client.Description) error {
 	out.SetFacet(schema.SessionFacet(d.Facet))
 	out.SetChecked(d.Checked)
 	out.SetGlobalMemAlignment(d.GlobalMemAlignment)
+	out.SetMaxBindingBytes(d.MaxBindingBytes)
+	out.SetLocalBytes(d.LocalBytes)
 	out.SetComputeUnits(d.ComputeUnits)
 	out.SetDeterministic(d.Deterministic)
 	trap, err := out.NewTrap()

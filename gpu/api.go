@@ -126,8 +126,11 @@ const (
 	UsageStorage  Usage = 1 << iota // programs read and write it
 	UsageUpload                     // the client writes it
 	UsageReadback                   // the client reads it
+	// UsageDevice keeps the buffer from the client: it lies in the device's own memory, where
+	// that has some, and its bytes come and go by copies.
+	UsageDevice
 
-	usageAll = UsageStorage | UsageUpload | UsageReadback
+	usageAll = UsageStorage | UsageUpload | UsageReadback | UsageDevice
 )
 
 // BufferInfo is what a client needs to map a buffer.
@@ -157,6 +160,7 @@ type Description struct {
 	Backend         string
 	Deterministic   bool // see backend.Info
 	MemoryBytes     uint64
+	LocalBytes      uint64 // see backend.Info
 	HangBound       time.Duration
 	RevokeBound     time.Duration // from a close to its answer: work that runs is ended as if it hung
 	MaxDeadline     time.Duration

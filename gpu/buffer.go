@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"capgpu/ddf"
+	"capgpu/gpu/heap"
 	"capgpu/gpuerr"
 	"capgpu/internal/crashpoint"
 	"capgpu/internal/revoke"
@@ -21,13 +22,13 @@ type buffer struct {
 	node    *revoke.Node
 	usage   Usage
 	bytes   uint64
-	mem     extent
-	host    []byte // the driver's mapping; the client may change it at any time
+	mem     heap.Extent
+	host    []byte // the driver's mapping, see backend.Span.Host
 	iova    uint64
 	pins    pins // jobs that use it
 	lists   listSet
 
-	charges [3]ledger.Receipt // buffers, iovaEntries, deviceMemory
+	charges [3]ledger.Receipt // buffers, iovaEntries, memory
 	stuck   bool              // could not be unmapped: its charges stay
 }
 
@@ -39,8 +40,8 @@ func roundUp(bytes uint64) (rounded uint64, ok bool) {
 	return rounded, rounded >= bytes
 }
 
-// CreateBuffer makes zeroed device memory that both sides can map. The charge is
-// in whole pages.
+// CreateBuffer makes zeroed memory. The device reaches it; the client does too, unless it is
+// of UsageDevice. The charge is in whole pages.
 func (s *Session) CreateBuffer(ctx context.Context, bytes uint64, usage Usage) (BufferInfo, error) {
 	if err := s.enterToWork(); err != nil {
 		return BufferInfo{}, err
@@ -53,10 +54,10 @@ func (s *Session) CreateBuffer(ctx context.Context, bytes uint64, usage Usage) (
 	case !ok || bytes > s.dev.cfg.MaxBufferBytes:
 		return BufferInfo{}, gpuerr.New(gpuerr.Invalid, "bytes is %d; a buffer has at most %d", bytes, s.dev.cfg.MaxBufferBytes)
 	case usage&^usageAll != 0:
-		return BufferInfo{}, gpuerr.New(gpuerr.Invalid, "usage is %#x; only bits 0 to 2 have a meaning", uint32(usage))
+		return BufferInfo{}, gpuerr.New(gpuerr.Invalid, "usage is %#x; only bits 0 to 3 have a meaning", uint32(usage))
 	}
-	if usage == 0 {
-		usage = UsageStorage
+	if usage&^UsageDevice == 0 {
+		usage |= UsageStorage
 	}
 	if err := s.audited(); err != nil {
 		return BufferInfo{}, err
@@ -77,12 +78,19 @@ func (s *Session) CreateBuffer(ctx context.Context, bytes uint64, usage Usage) (
 		return BufferInfo{}, err
 	}
 	s.audit("buffer.create", "buffer=%#x bytes=%d usage=%d", uint64(b.h), b.bytes, b.usage)
-	return BufferInfo{Handle: b.h, MemOff: b.mem.off, MemLen: b.bytes}, nil
+	info := BufferInfo{Handle: b.h, MemLen: b.bytes}
+	if b.mapped() {
+		_, info.MemOff = b.mem.File()
+	}
+	return info, nil
 }
 
+// mapped reports whether the client may map the buffer.
+func (b *buffer) mapped() bool { return b.usage&UsageDevice == 0 }
+
 // BufferFD returns a duplicate of the memfd that a buffer lies in, which the
-// caller owns. The buffer cannot go while it is made, so that the number can
-// never be another's memory.
+// caller owns; -1 of a buffer of UsageDevice. The buffer cannot go while it is made, so that
+// the number can never be another's memory.
 func (s *Session) BufferFD(h Handle) (int, error) {
 	if err := s.enter(); err != nil {
 		return -1, err
@@ -96,7 +104,12 @@ func (s *Session) BufferFD(h Handle) (int, error) {
 		return -1, errStale
 	}
 	defer b.node.Leave()
-	fd, err := unix.FcntlInt(uintptr(b.mem.dma.FD()), unix.F_DUPFD_CLOEXEC, 0)
+	if !b.mapped() {
+		return -1, nil
+	}
+
+	own, _ := b.mem.File()
+	fd, err := unix.FcntlInt(uintptr(own), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return -1, gpuerr.New(gpuerr.IO, "the driver has no free descriptor; close other objects and try again")
 	}
@@ -108,7 +121,7 @@ func (b *buffer) charge(ctx context.Context) error {
 	amounts := [...]struct {
 		class ledger.Class
 		n     uint64
-	}{{ledger.Buffers, 1}, {ledger.IOVAEntries, 1}, {ledger.DeviceMemory, b.bytes}}
+	}{{ledger.Buffers, 1}, {ledger.IOVAEntries, 1}, {b.session.memoryClass(b.usage), b.bytes}}
 	for i, a := range amounts {
 		r, err := b.session.reserve(ctx, a.class, a.n)
 		if err != nil {
@@ -129,16 +142,15 @@ func (b *buffer) refund() {
 // back gives a charged buffer its memory and its node.
 func (b *buffer) back(ctx context.Context) error {
 	s := b.session
-	var mem extent
+	var mem heap.Extent
 	err := s.dev.orReclaimed(ctx, nil, s.node.Done(), func() (err error) {
-		mem, err = s.memory.alloc(ctx, b.bytes)
+		mem, err = s.heaps.of(b.usage).Alloc(ctx, b.bytes)
 		return err
 	})
 	if err != nil {
 		return poolError(err)
 	}
-	host := mem.dma.Bytes()[mem.off : mem.off+mem.bytes]
-	b.mem, b.host, b.iova = mem, host, uint64(mem.dma.IOVA())+mem.off
+	b.mem, b.host, b.iova = mem, mem.Host(), mem.IOVA()
 	for i := range b.charges {
 		b.charges[i].Commit()
 	}
@@ -194,10 +206,10 @@ func (b *buffer) unmap() { b.host = nil }
 // scrub zeroes the memory; for a buffer with a mapping of its own that includes
 // the unmap, which the pool does first.
 func (b *buffer) scrub() (more bool) {
-	if b.mem.chunk != nil && b.goesWithSession() {
+	if b.mem.Carved() && b.goesWithSession() {
 		return false // the session's own scrub frees the chunk
 	}
-	if err := b.mem.scrub(); err != nil {
+	if err := b.mem.Scrub(); err != nil {
 		b.stuck = true
 		b.session.dev.memoryLost(err)
 	}
@@ -218,11 +230,11 @@ func (b *buffer) releaseMemory() {
 	if b.stuck {
 		return
 	}
-	if c := b.mem.chunk; c != nil && b.goesWithSession() {
-		b.stuck = c.stuck
+	if b.mem.Carved() && b.goesWithSession() {
+		b.stuck = b.mem.Stuck()
 		return
 	}
-	if err := b.session.memory.release(b.mem); err != nil {
+	if err := b.session.heaps.of(b.usage).Release(b.mem); err != nil {
 		b.stuck = true
 		b.session.dev.memoryLost(err)
 	}

@@ -158,7 +158,18 @@ func (j *job) bind(b *ring.Binding, access backend.Access) gpuerr.Code {
 		}
 		n = buf.bytes - b.Off
 	}
-	return j.use(Handle(b.Buffer), b.Off, n, access)
+	if code := j.use(Handle(b.Buffer), b.Off, n, access); code != gpuerr.None {
+		return code
+	}
+	return bindable(&j.queue.session.dev.reactor.limits, b.Off, n)
+}
+
+// bindable reports whether the device can bind n bytes of a buffer from off on.
+func bindable(lim *backend.Limits, off, n uint64) gpuerr.Code {
+	if off%uint64(max(lim.OffsetAlign, 1)) != 0 || lim.MaxBindingBytes > 0 && n > lim.MaxBindingBytes {
+		return gpuerr.LaunchLimit
+	}
+	return gpuerr.None
 }
 
 // checkDims checks grid and block.

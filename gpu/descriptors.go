@@ -2,20 +2,17 @@ package gpu
 
 import (
 	"context"
-	"log/slog"
 	"sync"
 
 	"golang.org/x/sys/unix"
 
-	"capgpu/ddf"
 	"capgpu/ledger"
 )
 
 // How many of the process's descriptors an object has, each charged as ledger.Descriptors.
-// Each has at most one mapping of the process, too.
+// Each has at most one mapping of the process, too. Memory has heap.DescriptorCount.
 const (
 	sessionDescriptors = 1 // its socket, which is not the core's but is there
-	dmaDescriptors     = 1
 	queueDescriptors   = 3
 	// newQueueDescriptors are those of a queue besides, until its client has it: its
 	// client's ends, and the duplicates.
@@ -89,41 +86,4 @@ func (s *Session) Lend(n uint64) (returned func(), err error) {
 	charge.Commit()
 	s.passing.add(&charge)
 	return func() { s.passing.release(&charge) }, nil
-}
-
-// chargedBuffer is DMA memory; its descriptor is charged to its session.
-type chargedBuffer struct {
-	ddf.DMABuffer
-	charge ledger.Receipt
-	log    *slog.Logger
-}
-
-// charged is what get returns, charged to the session.
-func (m *memory) charged(get func() (ddf.DMABuffer, error)) (ddf.DMABuffer, error) {
-	charge, err := m.account.Reserve(ledger.Descriptors, dmaDescriptors)
-	if err != nil {
-		return nil, err
-	}
-	b, err := get()
-	if err != nil {
-		charge.Release()
-		return nil, err
-	}
-	charge.Commit()
-	return &chargedBuffer{DMABuffer: b, charge: charge, log: m.log}, nil
-}
-
-// Free implements ddf.DMABuffer. An error says that the buffer is still mapped: the
-// device must not go on. If anything else went wrong, the memory is gone already, and only
-// the log hears of it.
-func (b *chargedBuffer) Free() error {
-	err := b.DMABuffer.Free()
-	b.charge.Release() // of one that is still mapped, too: the process ends for it
-	if b.FD() >= 0 {
-		return err
-	}
-	if err != nil {
-		b.log.Warn("device memory was freed, and something about it failed", "error", err)
-	}
-	return nil
 }

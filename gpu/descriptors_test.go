@@ -10,6 +10,7 @@ import (
 
 	"capgpu/ddf"
 	"capgpu/ddf/fake"
+	"capgpu/gpu/heap"
 	"capgpu/gpuerr"
 	"capgpu/ledger"
 	"capgpu/ring"
@@ -35,7 +36,7 @@ func TestDescriptorsAreBounded(t *testing.T) {
 	ctx := context.Background()
 	r := newMemRig(t, withDescriptors(12))
 	s, other := r.open("alice"), r.open("bob")
-	big := func() (BufferInfo, error) { return s.CreateBuffer(ctx, 2*carveBytes, 0) }
+	big := func() (BufferInfo, error) { return s.CreateBuffer(ctx, 2*heap.CarveBytes, 0) }
 	first, err := big()
 	require.NoError(t, err)
 	q, err := s.CreateQueue(2, 64)
@@ -127,8 +128,8 @@ func TestFreeThatOnlyComplains(t *testing.T) {
 	r := newMemRig(t)
 	r.dev.cfg.DMA = sloppyPool{r.dev.cfg.DMA}
 	s := r.open("alice")
-	require.NoError(t, s.DestroyBuffer(buf(t, s, 2*carveBytes)))
-	buf(t, s, 2*carveBytes)
+	require.NoError(t, s.DestroyBuffer(buf(t, s, 2*heap.CarveBytes)))
+	buf(t, s, 2*heap.CarveBytes)
 	buf(t, s, 4096)
 	require.NoError(t, s.Close())
 	r.reclaimed()

@@ -51,6 +51,8 @@ type Device struct {
 	sessions map[uint64]*Session
 	// +checklocks:mu
 	lastSession uint64
+	// +checklocks:mu
+	lastGroup uint32
 }
 
 // loss is the device's, for good.
@@ -64,6 +66,7 @@ type loss struct {
 // strikes must survive its sessions. There are as many as the policy has.
 type tenant struct {
 	name    string
+	group   uint32 // of its contexts on the device; nobody else's
 	node    *revoke.Node
 	account *ledger.Account
 	flow    *flow // the reactor's

@@ -11,6 +11,7 @@ import (
 	"capgpu/ddf/fake"
 	"capgpu/gpu/backend"
 	"capgpu/gpu/backend/mock"
+	"capgpu/gpu/heap"
 	"capgpu/internal/leakcheck"
 	"capgpu/ledger"
 	"capgpu/outcome"
@@ -111,9 +112,8 @@ func (r *rig) open(tenant string, change ...func(*Attach)) *Session {
 func (r *rig) idle(s *Session) {
 	r.t.Helper()
 	r.reclaimed()
-	s.memory.mu.Lock()
-	kept := uint64(len(s.memory.chunks) * dmaDescriptors)
-	s.memory.mu.Unlock()
+	_, chunks := s.heaps.shared.ChunkBytes()
+	kept := uint64(chunks * heap.DescriptorCount)
 	if kept == 0 {
 		require.NoError(r.t, s.account.Zero())
 	}

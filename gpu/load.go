@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"capgpu/gpu/backend"
+	"capgpu/gpu/heap"
 	"capgpu/gpuerr"
 	"capgpu/ledger"
 )
@@ -70,7 +71,7 @@ func (s *Session) LoadProgram(ctx context.Context, from Handle, off, bytes uint6
 	// client costs nothing.
 	p := &program{session: s, loaded: true}
 	return s.chargedProgram(p, loadedBytes(bytes), func() (backend.Program, error) {
-		ctx, stop := whileOpen(ctx, s.node.Done())
+		ctx, stop := heap.WhileOpen(ctx, s.node.Done())
 		defer stop()
 		code, bundle, took, err := s.admit(ctx, from, off, bytes)
 		p.bundle, p.took = bundle, took
@@ -127,6 +128,9 @@ func (s *Session) copyOut(h Handle, off, n uint64) ([]byte, error) {
 	b, err := lookup[buffer](s.handles, h)
 	if err != nil {
 		return nil, err
+	}
+	if !b.mapped() {
+		return nil, gpuerr.New(gpuerr.Invalid, "a buffer of usage device is the device's alone; put the bytes into one of usage upload")
 	}
 	if off >= b.bytes || n > b.bytes-off {
 		return nil, gpuerr.New(gpuerr.Invalid, "%d bytes at %d are not within the buffer, which has %d", n, off, b.bytes)

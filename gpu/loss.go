@@ -23,6 +23,11 @@ func (r *reactor) lost(reason string) {
 	r.endAll()
 }
 
+// lostWithDevice is the last drain of a queue that has lost its device, or its memory there.
+func lostWithDevice() drain {
+	return drain{how: lostOutcome, last: true, code: gpuerr.DeviceLost}
+}
+
 // endAll ends what a lost device leaves behind.
 func (r *reactor) endAll() {
 	if r.lossTold {
@@ -42,7 +47,7 @@ func (r *reactor) endAll() {
 	for _, s := range d.sessionList() {
 		each(s.handles, func(f *fence) { f.die(lostOutcome) })
 		for _, q := range s.queues {
-			q.beginDrain(drain{how: lostOutcome, last: true, code: gpuerr.DeviceLost}, true)
+			q.beginDrain(lostWithDevice(), true)
 		}
 	}
 	lent := r.lent

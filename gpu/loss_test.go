@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"capgpu/gpu/backend"
+	"capgpu/gpu/heap"
 	"capgpu/gpuerr"
 	"capgpu/outcome"
 )
@@ -35,7 +36,7 @@ func TestLostDeviceKeepsItsMemory(t *testing.T) {
 			stuck.resetErr = gpuerr.New(gpuerr.Busy, "has not stopped yet")
 			r := newMemRig(t, withBackend(stuck))
 			s := r.open("alice")
-			b := buf(t, s, 2*carveBytes)
+			b := buf(t, s, 2*heap.CarveBytes)
 			held, err := lookup[buffer](s.handles, b)
 			require.NoError(t, err)
 			q := r.queue(s, 16, 0)
@@ -49,12 +50,12 @@ func TestLostDeviceKeepsItsMemory(t *testing.T) {
 			go func() { closed <- s.Close() }()
 			time.Sleep(time.Minute)
 			require.Empty(t, closed, name)
-			require.GreaterOrEqual(t, held.mem.dma.FD(), 0, "still mapped")
+			require.GreaterOrEqual(t, fdOf(held), 0, "still mapped")
 			require.NoError(t, r.dev.Check())
 			close(stuck.letGo)
 			require.NoError(t, <-closed)
 			r.reclaimed()
-			require.Negative(t, held.mem.dma.FD())
+			require.Negative(t, fdOf(held))
 			r.close()
 		})
 	}
@@ -167,4 +168,10 @@ func TestGone(t *testing.T) {
 		require.Zero(t, time.Since(begin))
 		r.close()
 	})
+}
+
+// fdOf is the descriptor of a buffer's memory; -1 once that is freed.
+func fdOf(b *buffer) int {
+	fd, _ := b.mem.File()
+	return fd
 }

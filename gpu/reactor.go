@@ -90,6 +90,8 @@ type traits struct {
 	preempter  backend.Preempter       // the same
 	runner     backend.Runner          // the same; or OKs are settled
 	resetter   backend.ContextResetter // the same
+	local      backend.LocalMemory     // the same: it works on the host's memory
+	grouped    bool                    // backend.Info.Grouped
 	settles    bool                    // an OK is told after Config.Settle
 	verifies   bool                    // backend.Info.Verifies
 	virtual    bool                    // time is: nobody looks at rings before sleeping
@@ -129,6 +131,11 @@ func newReactor(d *Device) (*reactor, error) {
 	}
 
 	t.resetter, _ = d.cfg.Backend.(backend.ContextResetter)
+	t.grouped = info.Grouped
+	if info.LocalBytes > 0 {
+		t.local, _ = d.cfg.Backend.(backend.LocalMemory)
+	}
+
 	t.virtual = d.cfg.Rings != nil || d.cfg.newRing != nil
 	r.recent.keep = info.DMA
 	r.sent.init(info.Limits.MaxJobs, t.preempter)
@@ -214,7 +221,7 @@ func (r *reactor) join(q *queue) error {
 	q.session.queues = append(q.session.queues, q)
 
 	if r.state == deviceLost {
-		q.beginDrain(drain{how: lostOutcome, last: true, code: gpuerr.DeviceLost}, true)
+		q.beginDrain(lostWithDevice(), true)
 	}
 
 	r.activate(q)

@@ -13,6 +13,7 @@ import (
 
 	"capgpu/ddf"
 	"capgpu/ddf/fake"
+	"capgpu/gpu/heap"
 	"capgpu/gpuerr"
 	"capgpu/ledger"
 )
@@ -34,7 +35,7 @@ func TestCloseDoesNotWaitForTheReclaim(t *testing.T) {
 	var gate sync.RWMutex
 	r := newMemRig(t, gatedFree(&gate))
 	s, other := r.open("alice"), r.open("bob")
-	h := buf(t, s, 2*carveBytes)
+	h := buf(t, s, 2*heap.CarveBytes)
 	buf(t, s, 4096)
 	child, err := s.Restrict(Policy{Facet: FacetFull, Limits: ledger.NoLimits()})
 	require.NoError(t, err)
@@ -73,7 +74,7 @@ func TestCloseTouchesNoObject(t *testing.T) {
 	r := newMemRig(t, gatedFree(&gate), func(_ *Config, o *fake.Options) { o.LimitBytes = 1 << 32 })
 	// Something that keeps the reclaimer busy until the gate opens.
 	first := r.open("alice")
-	buf(t, first, 2*carveBytes)
+	buf(t, first, 2*heap.CarveBytes)
 	s := r.open("alice")
 	const count = 20_000
 	for range count {
@@ -260,7 +261,7 @@ func TestDestroyWhileTheSessionIsReclaimed(t *testing.T) {
 		for range 40 {
 			handles = append(handles, buf(t, s, 4096))
 		}
-		handles = append(handles, buf(t, s, 2*carveBytes))
+		handles = append(handles, buf(t, s, 2*heap.CarveBytes))
 		var all sync.WaitGroup
 		for _, part := range [][]Handle{handles[:20], handles[20:]} {
 			all.Go(func() {

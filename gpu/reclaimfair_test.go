@@ -11,6 +11,7 @@ import (
 	"capgpu/ddf"
 	"capgpu/ddf/fake"
 	"capgpu/gpu/backend"
+	"capgpu/gpu/heap"
 	"capgpu/ledger"
 	"capgpu/outcome"
 	"capgpu/ring"
@@ -93,7 +94,7 @@ func TestReclaimWaitsForNoClient(t *testing.T) {
 		time.Sleep(time.Second)
 		for range 3 {
 			bob := r.open("bob", one)
-			buf(t, bob, 2*carveBytes)
+			buf(t, bob, 2*heap.CarveBytes)
 			require.NoError(t, bob.Close())
 		}
 		synctest.Wait()

@@ -57,6 +57,8 @@ type recovery struct {
 	// anything has come of the device (queueMayHelp).
 	fruitless   int
 	fruitlessOf *tenant
+	// localLost are the groups of which the reset that is in progress cost the local memory.
+	localLost []lostGroup
 	// looksAt is when the reactor, asleep, looks again at the latest; zero: it need not.
 	looksAt time.Time
 }

@@ -167,6 +167,10 @@ func (f *frame) patch(p *ring.Patch) gpuerr.Code {
 		return gpuerr.Invalid
 	case j.Op == backend.OpFill && (off%4 != 0 || n%4 != 0):
 		return gpuerr.Invalid
+	case j.Op == backend.OpLaunch:
+		if code := bindable(&f.list.session.dev.reactor.limits, off, n); code != gpuerr.None {
+			return code
+		}
 	}
 	j.Spans[p.At] = backend.Span{Host: b.host[off : off+n : off+n], IOVA: b.iova + off}
 	return gpuerr.None

@@ -86,7 +86,7 @@ func (r *reactor) contextWasReset(s *Session, guilty backend.JobID) {
 	var endings []ending
 	for j := r.sent.oldest; j != nil; {
 		next := j.flight.newer
-		if j.session() == s && (!j.flight.reported.yes || j.flight.broken) { // else the device was done with it
+		if r.endsWith(j.session(), s) && (!j.flight.reported.yes || j.flight.broken) { // else the device was done with it
 			endings = append(endings, r.endByReset(j, guilty, s, now))
 		}
 		j = next
@@ -97,7 +97,13 @@ func (r *reactor) contextWasReset(s *Session, guilty backend.JobID) {
 	r.recovery.fruitless++
 	r.recovery.fruitlessOf = s.tenant
 	finishEndings(endings)
+	r.loseAllLocal()
 	r.settle() // what was reported meanwhile waits for it
+}
+
+// endsWith reports whether a reset of the context of one session ends the work of another.
+func (r *reactor) endsWith(other, s *Session) bool {
+	return other == s || r.traits.grouped && other.tenant == s.tenant
 }
 
 // takeLate takes in what the backend has told until now: a job that it has completed before
@@ -209,4 +215,5 @@ func (r *reactor) wasReset(guilty backend.JobID, known settlement) {
 	r.recovery.fruitless, r.recovery.mustReset = 0, false
 	r.state = deviceRunning
 	finishEndings(endings)
+	r.loseAllLocal()
 }

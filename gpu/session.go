@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"capgpu/gpu/backend"
+	"capgpu/gpu/heap"
 	"capgpu/gpuerr"
 	"capgpu/internal/revoke"
 	"capgpu/ledger"
@@ -26,7 +27,7 @@ type Session struct {
 	charges [2]ledger.Receipt
 	passing inPassing
 	handles *table
-	memory  memory
+	heaps   heaps
 	loaded  loadedPrograms
 	loading line
 
@@ -212,10 +213,45 @@ func (s *Session) commit() {
 	}
 }
 
+// heaps are the memory of a session: what its client maps, and what it is not given.
+type heaps struct {
+	shared heap.Heap
+	device heap.Heap
+}
+
+// of is the heap that a buffer's memory is from.
+func (h *heaps) of(usage Usage) *heap.Heap {
+	if usage&UsageDevice != 0 {
+		return &h.device
+	}
+	return &h.shared
+}
+
+// heldBytes is the memory that buffers are carved from, in use or kept.
+func (h *heaps) heldBytes() uint64 {
+	shared, _ := h.shared.ChunkBytes()
+	device, _ := h.device.ChunkBytes()
+	return shared + device
+}
+
 // beginMemory readies the memory of a session that has its account and its node.
 func (s *Session) beginMemory() {
-	m := &s.memory
-	m.dma, m.account, m.log, m.done = s.dev.cfg.DMA, s.account, s.dev.log, s.node.Done()
+	s.context.Group = s.tenant.group
+	dma := s.dev.cfg.DMA
+	s.heaps.shared.Begin(dma, s.account, s.dev.log, s.node.Done())
+	if local := s.dev.reactor.traits.local; local != nil {
+		dma = local.Local(&s.context)
+	}
+	s.heaps.device.Begin(dma, s.account, s.dev.log, s.node.Done())
+}
+
+// memoryClass is what memory of a buffer is charged as: deviceMemory, but where the device
+// has memory of its own, all other memory is the host's.
+func (s *Session) memoryClass(usage Usage) ledger.Class {
+	if s.dev.reactor.traits.local != nil && usage&UsageDevice == 0 {
+		return ledger.HostMemory
+	}
+	return ledger.DeviceMemory
 }
 
 // parentID is 0 for a session that is not restricted.
@@ -236,7 +272,10 @@ func (s *Session) quiesce() {
 
 // scrub frees the memory of all buffers of a session, a chunk at a time.
 func (s *Session) scrub() (more bool) {
-	more, err := s.memory.freeOne()
+	more, err := s.heaps.shared.FreeOne()
+	if err == nil && !more {
+		more, err = s.heaps.device.FreeOne()
+	}
 	if err != nil {
 		s.dev.memoryLost(err)
 	}
@@ -322,7 +361,7 @@ func (s *Session) Describe() Description {
 	c := &s.dev.cfg
 	info := c.Backend.Info()
 	d := Description{
-		Device: c.Info, Backend: info.Name, Deterministic: info.Deterministic, MemoryBytes: info.MemoryBytes,
+		Device: c.Info, Backend: info.Name, Deterministic: info.Deterministic, MemoryBytes: info.MemoryBytes, LocalBytes: info.LocalBytes,
 		HangBound: c.HangBound, RevokeBound: c.HangBound, MaxDeadline: s.allowed(s.longest), MaxBufferBytes: c.MaxBufferBytes,
 		Limits: info.Limits, MaxQueueEntries: c.MaxQueueEntries, MaxArgBytes: c.MaxArgBytes, Facet: s.facet, Poisoned: s.Poisoned(), Checked: s.check,
 	}

@@ -61,7 +61,7 @@ func TestArgumentsAreRefused(t *testing.T) {
 		"huge bytes":      func() error { _, err := s.CreateBuffer(ctx, math.MaxUint64, 0); return err },
 		"half of 2^64":    func() error { _, err := s.CreateBuffer(ctx, 1<<63, 0); return err },
 		"over the limit":  func() error { _, err := s.CreateBuffer(ctx, 1<<20+1, 0); return err },
-		"unknown usage":   func() error { _, err := s.CreateBuffer(ctx, 1, 8); return err },
+		"unknown usage":   func() error { _, err := s.CreateBuffer(ctx, 1, 16); return err },
 		"one entry":       func() error { _, err := s.CreateQueue(1, 64); return err },
 		"not a power":     func() error { _, err := s.CreateQueue(24, 64); return err },
 		"many entries":    func() error { _, err := s.CreateQueue(128, 64); return err },

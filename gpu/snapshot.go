@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"capgpu/gpu/heap"
 	"capgpu/gpuerr"
 	"capgpu/ledger"
 	"capgpu/ring"
@@ -38,6 +39,15 @@ func (r RingFDs) Dup() (fds [3]int, err error) {
 		err = errFrozenLong
 	}
 	return fds, err
+}
+
+// Movable is nil where Snapshot can tell all that the device has: not where that has memory
+// of its own.
+func (d *Device) Movable() error {
+	if d.reactor.traits.local == nil {
+		return nil
+	}
+	return gpuerr.New(gpuerr.Unimplemented, "the driver of a device with memory of its own cannot be replaced while it has sessions: that memory cannot be handed over; restart device-manager")
 }
 
 // Snapshot tells all that the device has for its tenants to a successor, with the rings of
@@ -200,18 +210,18 @@ func (s *Session) snapshot(children map[*ledger.Account][]*ledger.Account) (si S
 		si.Ended = append(si.Ended, s.ended[i].Load())
 	}
 	si.FirstGeneration, si.Generations, si.FreeSlots = s.handles.snapshot()
-	chunks := s.memory.snapshot(&si)
+	var shared, device heap.ChunkIndex
+	si.Chunks, shared = s.heaps.shared.Chunks()
+	si.DeviceChunks, device = s.heaps.device.Chunks()
 	for _, b := range inOrder(s.handles, func(b *buffer) Handle { return b.h }) {
 		if b.stuck || b.pins.closed() {
 			return si, nil, errFrozenLong
 		}
-		bi := BufferSnapshot{Handle: b.h, Usage: b.usage, Bytes: b.bytes, Chunk: -1, Off: b.mem.off}
-		if b.mem.chunk != nil {
-			bi.Chunk = chunks[b.mem.chunk]
-		} else {
-			bi.IOVA, bi.Generation = uint64(b.mem.dma.IOVA()), b.mem.dma.Generation()
+		index := shared
+		if !b.mapped() {
+			index = device
 		}
-		si.Buffers = append(si.Buffers, bi)
+		si.Buffers = append(si.Buffers, BufferSnapshot{Handle: b.h, Usage: b.usage, Bytes: b.bytes, Memory: b.mem.Snapshot(index)})
 	}
 	for _, f := range inOrder(s.handles, func(f *fence) Handle { return f.h }) {
 		si.Fences = append(si.Fences, f.snapshot())
@@ -241,18 +251,6 @@ func (t *table) snapshot() (first uint32, generations, free []uint32) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.first, slices.Clone(t.generations), slices.Clone(t.free)
-}
-
-// snapshot tells the chunks, and the place of each in the image.
-func (m *memory) snapshot(si *SessionSnapshot) map[*chunk]int {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	index := map[*chunk]int{}
-	for i, c := range m.chunks {
-		index[c] = i
-		si.Chunks = append(si.Chunks, ChunkSnapshot{IOVA: uint64(c.dma.IOVA()), Generation: c.dma.Generation(), Bytes: c.bytes})
-	}
-	return index
 }
 
 func (f *fence) snapshot() FenceSnapshot {

@@ -3,6 +3,7 @@ package gpu
 import (
 	"time"
 
+	"capgpu/gpu/heap"
 	"capgpu/gpuerr"
 	"capgpu/ledger"
 	"capgpu/outcome"
@@ -11,7 +12,7 @@ import (
 
 // SnapshotVersion is that of Snapshot. A successor takes no other: it grows with every change
 // of what a field means.
-const SnapshotVersion = 7
+const SnapshotVersion = 8
 
 // Snapshot is all that a device has for its tenants, as a successor in another process takes
 // it over: everything but what lies in shared memory, and the descriptors, which travel
@@ -82,7 +83,8 @@ type SessionSnapshot struct {
 	CountsSnapshot
 	HandlesSnapshot
 
-	Chunks  []ChunkSnapshot
+	Chunks, DeviceChunks []heap.ChunkSnapshot
+
 	Buffers []BufferSnapshot
 	Fences  []FenceSnapshot
 	Loaded  []ProgramSnapshot // before those opened from them
@@ -115,22 +117,12 @@ type HandlesSnapshot struct {
 	FreeSlots       []uint32
 }
 
-// ChunkSnapshot is one piece of DMA memory from which buffers are cut.
-type ChunkSnapshot struct {
-	IOVA       uint64
-	Generation uint64
-	Bytes      uint64
-}
-
 // BufferSnapshot is one buffer.
 type BufferSnapshot struct {
-	Handle     Handle
-	Usage      Usage
-	Bytes      uint64
-	Chunk      int    // of Chunks; -1: memory of its own
-	Off        uint64 // in the chunk
-	IOVA       uint64 // of its own memory
-	Generation uint64
+	Handle Handle
+	Usage  Usage
+	Bytes  uint64
+	Memory heap.ExtentSnapshot // of Chunks or, of UsageDevice, of DeviceChunks
 }
 
 // PointSnapshot is one point of a fence.

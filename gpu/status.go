@@ -123,7 +123,7 @@ func (s *Session) status() SessionStatus {
 	}
 	st := SessionStatus{
 		ID: s.id, Facet: s.facet.String(), AgeNanos: time.Since(s.opened), Closing: !s.node.Live(),
-		Buffers: held[ledger.Buffers], MemoryBytes: held[ledger.DeviceMemory], HeldBytes: s.memory.heldBytes(),
+		Buffers: held[ledger.Buffers], MemoryBytes: held[ledger.DeviceMemory], HeldBytes: s.heaps.heldBytes(),
 		Fences: held[ledger.Fences], Programs: held[ledger.Programs], QueueSlots: held[ledger.QueueSlots],
 		InFlight: held[ledger.InFlight], DeviceTimeNanos: held[ledger.DeviceTime],
 		Launches: s.launches.Load(), Strikes: s.strikes.Load(), Outcomes: map[string]uint64{}, Parent: s.parentID(),

@@ -48,7 +48,7 @@ func TestStatus(t *testing.T) {
 	s := st.Tenants[0].Sessions[0]
 	require.EqualValues(t, 1, s.Buffers)
 	require.EqualValues(t, 8192, s.MemoryBytes)
-	require.EqualValues(t, minChunkBytes, s.HeldBytes)
+	require.EqualValues(t, 256<<10, s.HeldBytes, "a chunk")
 	require.Equal(t, "full", s.Facet)
 	require.Equal(t, map[string]uint64{"ok": 1, "failed": 1}, s.Outcomes)
 	require.Len(t, r.dev.Status("").Tenants, 2)

@@ -58,7 +58,8 @@ func (d *Device) tenantOf(name string, limits ledger.Limits, weight uint32) (*te
 func (d *Device) tenantLocked(name string, limits ledger.Limits, weight uint32) (*tenant, error) {
 	t := d.tenants[name]
 	if t == nil {
-		t = &tenant{name: name, flow: newFlow(nil, weight), loading: newLine(), wanted: make(chan struct{}, 1)}
+		d.lastGroup++
+		t = &tenant{name: name, group: d.lastGroup, flow: newFlow(nil, weight), loading: newLine(), wanted: make(chan struct{}, 1)}
 		var err error
 		if t.account, err = d.ledger.Root().Child("tenant "+name, limits); err != nil {
 			return nil, err

@@ -30,6 +30,7 @@ type DevicePolicy struct {
 	Faults      string // fault script of the mock; developer mode only
 	Engine      string // executes programs on the mock: "auto" or "lane"; empty: its default
 	Subgroup    uint64 // lanes of a subgroup of the mock; 0: its default
+	Discrete    bool   // the mock has memory of its own, too
 	// InterruptLimit is how many interrupts of one vector in a second are a storm.
 	InterruptLimit uint64
 	Respawn        RespawnPolicy

@@ -107,6 +107,7 @@ func (d *DevicePolicy) parse(n *node) error {
 			}
 			return err
 		},
+		"discrete":       func(n *node) error { return boolean(n, "device.discrete", &d.Discrete) },
 		"hugePages":      func(n *node) error { return boolean(n, "device.hugePages", &d.HugePages) },
 		"interruptLimit": n.into(&d.InterruptLimit, "device.interruptLimit", interrupts),
 		"respawn":        func(n *node) error { return d.Respawn.parse(n, "device.respawn") },

@@ -18,7 +18,7 @@ import (
 // that this project has: the mock on this host, and edu in a guest.
 type Conformance struct {
 	Full    bool                             // the counts of the behaviours' sources
-	Devices []string                         // "mock", "edu"; none: both
+	Devices []string                         // "mock", "discrete", "edu"; none: all
 	Run     string                           // regular expression of the numbers to run, as "0[14]"; "" = all
 	Logf    func(format string, args ...any) // gets the progress; may be nil
 }
@@ -44,18 +44,20 @@ func (x Conformance) Results(ctx context.Context) (all []conformance.Result, err
 
 	devices := x.Devices
 	if len(devices) == 0 {
-		devices = []string{"mock", "edu"}
+		devices = []string{"mock", "discrete", "edu"}
 	}
 
 	for _, device := range devices {
 		var text string
 		switch device {
 		case "mock":
-			text, err = x.mock(ctx, repo, dir, suite)
+			text, err = x.mock(ctx, repo, dir, suite, "TestMock")
+		case "discrete":
+			text, err = x.mock(ctx, repo, dir, suite, "TestDiscreteMock")
 		case "edu":
 			text, err = x.edu(ctx, repo, dir, suite)
 		default:
-			err = fmt.Errorf("there is no device %q; there are mock and edu", device)
+			err = fmt.Errorf("there is no device %q; there are mock, discrete and edu", device)
 		}
 		if err != nil {
 			return all, err
@@ -86,7 +88,7 @@ func (x Conformance) args(test string) []string {
 	return []string{"-test.v", "-test.timeout=30m", "-test.run=" + pattern}
 }
 
-func (x Conformance) mock(ctx context.Context, repo, dir, suite string) (string, error) {
+func (x Conformance) mock(ctx context.Context, repo, dir, suite, test string) (string, error) {
 	bin := filepath.Join(dir, "bin")
 	if _, err := command(ctx, repo, "env", "CGO_ENABLED=0", "go", "build", "-o", bin+"/", "./cmd/device-manager", "./cmd/gpu-mock", "./cmd/gpu-gate"); err != nil {
 		return "", err
@@ -94,7 +96,7 @@ func (x Conformance) mock(ctx context.Context, repo, dir, suite string) (string,
 	if _, err := command(ctx, repo, "env", "CGO_ENABLED=0", "go", "build", "-o", filepath.Join(bin, local.OtherVersion), "-ldflags", "-X main.stateVersion=99", "./cmd/gpu-mock"); err != nil {
 		return "", err
 	}
-	args := append(append(x.env(), "CAPGPU_TEST_PROGRAMS="+bin, suite), x.args("TestMock")...)
+	args := append(append(x.env(), "CAPGPU_TEST_PROGRAMS="+bin, suite), x.args(test)...)
 	out, err := command(ctx, dir, "env", args...)
 	if err != nil && len(resultsIn(err.Error())) > 0 { // some failed: the results say so
 		return err.Error(), nil

@@ -94,7 +94,8 @@ interface GpuMemorySession {
 
   createBuffer @0 (bytes :UInt64, usage :Text) -> (buffer :GpuBuffer);
   # bytes: 1 to Description.maxBufferBytes, charged rounded up to 4096.
-  # usage: space-separated words of "storage" (default), "upload", "readback".
+  # usage: space-separated words of "storage" (default), "upload", "readback", "device". A
+  # buffer of usage "device" cannot be mapped, read or written; its bytes come and go by copies.
   # The memory is zero.
 
   destroyBuffer @1 (buffer :UInt32) -> ();
@@ -410,9 +411,11 @@ struct Description {
   checked            @14 :Bool;    # see SessionPolicy.check
   poisoned           @15 :Outcome; # of the work that poisoned the session: a trap, or an IOMMU fault; pending while none has
   revokeBoundNanos   @16 :UInt64;  # from a close to its answer, and to that of every call and wait on what it ends
-  globalMemAlignment @17 :UInt32;  # bytes; a binding at a multiple of it never traps as misaligned
+  globalMemAlignment @17 :UInt32;  # bytes; a binding at a multiple of it never traps as misaligned, and is never refused for its offset
   computeUnits       @18 :UInt32;  # parts of the device that run workgroups at the same time; 0 = not known
   deterministic      @19 :Bool;    # the same work on the same memory has the same result; see ProgramInfo.orderDependent
+  maxBindingBytes    @20 :UInt64;  # 0 = only the buffer bounds a binding
+  localBytes         @21 :UInt64;  # memory of the device's own, for buffers of usage "device"; 0 = none, all is the host's
 }
 
 struct BudgetEntry {

@@ -174,6 +174,9 @@ func driverArgs(d *manager.DevicePolicy, script string) (args []string) {
 	if d.Subgroup != 0 {
 		args = append(args, "--subgroup", strconv.FormatUint(d.Subgroup, 10))
 	}
+	if d.Discrete {
+		args = append(args, "--discrete")
+	}
 	return args
 }
 

@@ -26,7 +26,8 @@ import (
 
 const usage = `gpu-mock - the driver of capgpu's fake function
 
-usage: gpu-mock [--engine auto|lane] [--subgroup 8|16|32|64] [--faults SCRIPT]
+usage: gpu-mock [--engine auto|lane] [--subgroup 8|16|32|64] [--discrete]
+                [--faults SCRIPT]
 
 A driver process with a software device behind it. It is started by
 device-manager, which gives it descriptor 3 (supervision link) and descriptor 4
@@ -37,6 +38,10 @@ device-manager, which gives it descriptor 3 (supervision link) and descriptor 4
                   have, and the lane engine for the others; the default), or
                   "lane" (the lane engine for all)
   --subgroup N    lanes of a subgroup: 8, 16, 32 (the default) or 64
+  --discrete      the device has memory of its own, as much as it may have of
+                  the host's: buffers of usage device lie there, a binding
+                  begins at a multiple of 256 bytes, and memory is lost with a
+                  reset
   --faults SCRIPT what goes wrong with the device, as JSON: {"seed": 7, "faults":
                   [{"kind": "hang", "job": 3}]}. For tests. device-manager gives
                   the text itself; the name of a file with it works by hand.
@@ -63,6 +68,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	flags := cmdline.New("gpu-mock")
 	faults := flags.String("faults", "", "")
 	engine := flags.String("engine", "auto", "")
+	discrete := flags.Bool("discrete", false, "")
 	subgroup := flags.Int("subgroup", 32, "")
 	done, err := cmdline.Parse(flags, args, usage, stdout)
 	switch {
@@ -104,6 +110,9 @@ func run(args []string, stdout, stderr io.Writer) int {
 			}
 			o := options
 			o.MemoryBytes = g.DMALimit()
+			if *discrete {
+				o.LocalBytes = o.MemoryBytes
+			}
 			return mock.New(o)
 		},
 		Rehearse: func(ctx context.Context) error {

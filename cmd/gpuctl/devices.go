@@ -33,6 +33,8 @@ type deviceJSON struct {
 // descriptionJSON is what a device says of itself to a session.
 type descriptionJSON struct {
 	GlobalMemAlignment uint32 `json:"globalMemAlignment"`
+	MaxBindingBytes    uint64 `json:"maxBindingBytes"` // 0: no bound
+	LocalBytes         uint64 `json:"localBytes"`      // memory of its own
 	ComputeUnits       uint32 `json:"computeUnits"`
 	Deterministic      bool   `json:"deterministic"`
 }
@@ -83,7 +85,7 @@ func (c *devicesCmd) Run(ctx context.Context, a *app) error {
 
 	header := []string{"INDEX", "NAME", "STATE", "BACKEND", "PCI", "MEMORY", "MAY"}
 	if c.Describe {
-		header = append(header, "ALIGN", "UNITS", "DETERMINISTIC")
+		header = append(header, "OWN MEMORY", "ALIGN", "UNITS", "DETERMINISTIC")
 	}
 	rows := [][]string{}
 	for i, d := range devices {
@@ -130,22 +132,25 @@ func describe(ctx context.Context, conn *client.Conn, d client.DeviceInfo) (*des
 	if err != nil {
 		return nil, err
 	}
-	return &descriptionJSON{said.GlobalMemAlignment, said.ComputeUnits, said.Deterministic}, nil
+	return &descriptionJSON{said.GlobalMemAlignment, said.MaxBindingBytes, said.LocalBytes, said.ComputeUnits, said.Deterministic}, nil
 }
 
 // row is the columns of --describe. A dash is not known.
 func (d *descriptionJSON) row() []string {
 	if d == nil {
-		return []string{"-", "-", "-"}
+		return []string{"-", "-", "-", "-"}
 	}
-	units, same := "-", "no"
+	own, units, same := "-", "-", "no"
+	if d.LocalBytes > 0 {
+		own = bytesText(d.LocalBytes)
+	}
 	if d.ComputeUnits > 0 {
 		units = countText(uint64(d.ComputeUnits))
 	}
 	if d.Deterministic {
 		same = "yes"
 	}
-	return []string{bytesText(uint64(d.GlobalMemAlignment)), units, same}
+	return []string{own, bytesText(uint64(d.GlobalMemAlignment)), units, same}
 }
 
 // stateText mentions the epoch if there was an earlier driver, with the generation

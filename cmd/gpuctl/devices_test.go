@@ -37,6 +37,6 @@ func TestDescribeDevicesThatDoNotAnswer(t *testing.T) {
 }
 
 func TestDescriptionColumns(t *testing.T) {
-	require.Equal(t, []string{"8 B", "4", "yes"}, (&descriptionJSON{8, 4, true}).row())
-	require.Equal(t, []string{"16 B", "-", "no"}, (&descriptionJSON{16, 0, false}).row())
+	require.Equal(t, []string{"-", "8 B", "4", "yes"}, (&descriptionJSON{8, 0, 0, 4, true}).row())
+	require.Equal(t, []string{"1.0 MiB", "16 B", "-", "no"}, (&descriptionJSON{16, 0, 1 << 20, 0, false}).row())
 }

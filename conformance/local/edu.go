@@ -35,6 +35,7 @@ func (e edu) policy(s *Stack) map[string]any {
 
 func (edu) can() conformance.Abilities {
 	return conformance.Abilities{
+		Memory:  "deviceMemory",
 		Devices: 2, Pace: 64, StrayDevice: 1,
 		StrayOutcome: outcome.Outcome{Kind: outcome.Failed, Cause: outcome.IOMMUFault}, StrayRecord: "iommu.fault",
 	}

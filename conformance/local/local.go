@@ -37,7 +37,8 @@ type Options struct {
 	Transport Transport
 	// Bin has the programs: device-manager, gpu-gate, gpuctl, and gpu-mock or gpu-service
 	// and hostile-driver.
-	Bin string
+	Bin      string
+	Discrete bool // the mock has memory of its own
 	// Functions are the addresses of two edu functions; none: the mock.
 	Functions []string
 }
@@ -82,7 +83,7 @@ const (
 
 // Start starts the service and returns when its devices are ready.
 func Start(o Options) (_ *Stack, err error) {
-	s := &Stack{o: o, device: mock{}, exited: make(chan struct{}), ready: map[string]process{}, limits: map[string]map[string]uint64{}}
+	s := &Stack{o: o, device: mock{o.Discrete}, exited: make(chan struct{}), ready: map[string]process{}, limits: map[string]map[string]uint64{}}
 	if len(o.Functions) > 0 {
 		s.device = edu{o.Functions}
 	}

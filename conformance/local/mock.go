@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"capgpu/client"
 	"capgpu/conformance"
 	"capgpu/outcome"
 )
@@ -22,22 +23,31 @@ const faultScript = `{"faults": [
 `
 
 // mock is the mock device, with its script.
-type mock struct{}
+type mock struct{ discrete bool }
 
-func (mock) name() string { return "mock" }
+func (m mock) name() string {
+	if m.discrete {
+		return "discrete mock"
+	}
+	return "mock"
+}
 
 func (mock) names() []string { return []string{"mock0"} }
 
-func (mock) policy(*Stack) map[string]any {
+func (m mock) policy(*Stack) map[string]any {
 	return map[string]any{"device": map[string]any{
-		"memory": "8MiB", "faults": "faults.json",
+		"memory": "8MiB", "faults": "faults.json", "discrete": m.discrete,
 		"respawn": map[string]any{"budget": 1000, "firstDelay": "1ms", "maxDelay": "10ms"},
 	}}
 }
 
-func (mock) can() conformance.Abilities {
+func (m mock) can() conformance.Abilities {
+	memory := "deviceMemory"
+	if m.discrete {
+		memory = "hostMemory"
+	}
 	return conformance.Abilities{
-		Devices: 1, Pace: 1,
+		Memory: memory, Devices: 1, Pace: 1,
 		StrayOutcome: outcome.Outcome{Kind: outcome.Failed, Cause: outcome.DeviceError},
 	}
 }
@@ -46,7 +56,7 @@ func (mock) cannot(conformance.Kind) string { return "" }
 
 const mockBytes = 4096
 
-func (mock) work(ctx context.Context, s conformance.Session, k conformance.Kind, deadline time.Duration) (w conformance.Work, err error) {
+func (m mock) work(ctx context.Context, s conformance.Session, k conformance.Kind, deadline time.Duration) (w conformance.Work, err error) {
 	launch := func(program string, buffers int, inline []byte) (conformance.Work, error) {
 		p, err := s.Program(ctx, program)
 		if err != nil {
@@ -67,7 +77,7 @@ func (mock) work(ctx context.Context, s conformance.Session, k conformance.Kind,
 
 	switch k {
 	case conformance.Normal:
-		return mockCopy(ctx, s, deadline)
+		return m.copy(ctx, s, deadline)
 
 	case conformance.Slow:
 		w, err = launch("scan_f32", 2, nil)
@@ -91,14 +101,14 @@ func (mock) work(ctx context.Context, s conformance.Session, k conformance.Kind,
 
 	case conformance.Stray:
 		w, err = launch("scan_u32", 2, nil)
-		w.Want = mock{}.can().StrayOutcome
+		w.Want = m.can().StrayOutcome
 	}
 
 	return w, err
 }
 
-// mockCopy copies bytes that are different each time.
-func mockCopy(ctx context.Context, s conformance.Session, deadline time.Duration) (w conformance.Work, err error) {
+// copy copies bytes that are different each time; on a discrete device by way of its memory.
+func (m mock) copy(ctx context.Context, s conformance.Session, deadline time.Duration) (w conformance.Work, err error) {
 	src, err := s.Buffer(ctx, mockBytes)
 	if err != nil {
 		return w, err
@@ -119,6 +129,16 @@ func mockCopy(ctx context.Context, s conformance.Session, deadline time.Duration
 	}
 
 	w.Commands = []conformance.Command{{Op: conformance.Copy, Dst: dst, Src: src, Bytes: mockBytes, Deadline: deadline}}
+	if m.discrete {
+		local, err := s.BufferOf(ctx, mockBytes, uint32(client.Device))
+		if err != nil {
+			return w, err
+		}
+		w.Commands = []conformance.Command{
+			{Op: conformance.Copy, Dst: local, Src: src, Bytes: mockBytes, Deadline: deadline},
+			{Op: conformance.Copy, Dst: dst, Src: local, Bytes: mockBytes, Deadline: deadline},
+		}
+	}
 	w.Want, w.Writes = outcome.Success, dst
 	w.Check = func(ctx context.Context) error {
 		got := make([]byte, len(text))

@@ -32,7 +32,7 @@ func (s *Stack) tenants() []map[string]any {
 	for _, f := range facets {
 		limits := map[string]any{}
 		if f.name == conformance.Dave {
-			limits["deviceMemory"] = conformance.DaveBytes
+			limits[s.device.can().Memory] = conformance.DaveBytes
 		}
 		for class, amount := range s.limits[f.name] {
 			limits[class] = amount

@@ -20,6 +20,9 @@ func (s *Stack) CannotUpgrade() string {
 	if len(s.o.Functions) > 0 {
 		return "a function on hardware has one owner of its registers and interrupts at a time: its driver is refused for an upgrade, typed"
 	}
+	if s.o.Discrete {
+		return "memory of the device's own cannot be handed over: an upgrade is refused, typed"
+	}
 	return ""
 }
 

@@ -50,7 +50,9 @@ func (s *session) describe(_ context.Context, m *control.Message) (*control.Mess
 		Facet:              uint32(d.Facet),
 		Poisoned:           d.Poisoned,
 		Checked:            d.Checked,
-		GlobalMemAlignment: d.Limits.BindingAlign,
+		GlobalMemAlignment: max(d.Limits.BindingAlign, d.Limits.OffsetAlign),
+		MaxBindingBytes:    d.Limits.MaxBindingBytes,
+		LocalBytes:         d.LocalBytes,
 		ComputeUnits:       d.Limits.ComputeUnits,
 		Deterministic:      d.Deterministic,
 		Programs:           d.Programs,
@@ -87,7 +89,12 @@ func (s *session) createBuffer(ctx context.Context, m *control.Message) (*contro
 		s.core.DestroyBuffer(b.Handle)
 		return nil, err
 	}
-	return control.NewReply(m, control.CreateBufferReply{Handle: uint64(b.Handle), MemOff: b.MemOff, MemLen: b.MemLen}.AppendTo(nil), fd), nil
+
+	reply := control.NewReply(m, control.CreateBufferReply{Handle: uint64(b.Handle), MemOff: b.MemOff, MemLen: b.MemLen}.AppendTo(nil))
+	if fd >= 0 {
+		reply.FDs = []int{fd}
+	}
+	return reply, nil
 }
 
 func (s *session) destroyBuffer(_ context.Context, m *control.Message) (*control.Message, error) {

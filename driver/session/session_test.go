@@ -145,7 +145,7 @@ func TestBadArguments(t *testing.T) {
 		require.ErrorIs(t, err, gpuerr.Invalid, "%d bytes", bytes)
 		require.ErrorContains(t, err, "bytes")
 	}
-	_, err := s.CreateBuffer(ctx, 1, 8)
+	_, err := s.CreateBuffer(ctx, 1, 16)
 	require.ErrorIs(t, err, gpuerr.Invalid, "unknown usage")
 
 	for _, o := range []client.QueueOptions{

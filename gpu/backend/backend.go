@@ -34,7 +34,10 @@ const (
 
 // Span is a bounded piece of device-visible memory.
 type Span struct {
-	Host []byte // the driver's mapping; may change under the backend at any time
+	// Host is the driver's mapping; it may change under the backend at any time. Where the
+	// span lies in local memory, Host is an address range that only the backend may touch
+	// (LocalMemory).
+	Host []byte
 	IOVA uint64 // as the device sees it
 }
 
@@ -46,6 +49,9 @@ type Span struct {
 // or an earlier one any more, and the core sends what comes after it knows of the failure in
 // the next. A job that is never begun completes as Cancelled.
 type Context struct {
+	// Group is the tenant's. A device that cannot end the work of one context alone ends that
+	// of its group (Info.Grouped), and never that of another.
+	Group   uint32
 	trapped atomic.Bool
 	failed  atomic.Uint64 // the last round in which work failed
 }
@@ -165,6 +171,11 @@ type Limits struct {
 	// access of the widest type traps as misaligned: a power of two. Where a program has
 	// narrower types less will do.
 	BindingAlign uint32
+	// OffsetAlign is what the offset of a binding must be a multiple of, in bytes: a power of
+	// two; 0 or 1: it may be anything. Others are refused with gpuerr.LaunchLimit.
+	OffsetAlign uint32
+	// MaxBindingBytes bounds a binding; 0: nothing does.
+	MaxBindingBytes uint64
 	// ComputeUnits is how many parts of the device run workgroups at the same time; 0: not
 	// known.
 	ComputeUnits uint32
@@ -178,7 +189,8 @@ type Limits struct {
 // Info is static.
 type Info struct {
 	Name        string // "mock", "edu"
-	MemoryBytes uint64
+	MemoryBytes uint64 // that the device reaches: of the host, and its own
+	LocalBytes  uint64 // of these its own (LocalMemory); 0: it works on the host's
 	Limits      Limits
 	// Lists says that the device runs OpList.
 	Lists bool
@@ -193,6 +205,8 @@ type Info struct {
 	// done. Its word then stands also for a time of which the record of refusals is
 	// incomplete; without it, work of such a time is a device error.
 	Verifies bool
+	// Grouped says that a ContextResetter ends the work of all contexts of a Group at once.
+	Grouped bool
 	// Deterministic says that the same work on the same memory has the same result, but for
 	// programs that say of themselves that the order of workgroups matters
 	// (ProgramInfo.OrderDependent).
@@ -219,13 +233,13 @@ type Preempter interface {
 	Preempted() time.Duration
 }
 
-// ContextResetter is a Backend that can end the work of one Context and leave all else
-// as it is. It is the step between Cancel, which a job may fail to heed, and Reset, which
+// ContextResetter is a Backend that can end the work of one Context, or of its group
+// (Info.Grouped), and leave all else as it is. It is the step between Cancel, which a job may fail to heed, and Reset, which
 // hits everybody.
 type ContextResetter interface {
-	// ResetContext ends all that was submitted of a context. When it returns nil the
-	// device touches no span of any of that, and no completion of it will come. Jobs of
-	// other contexts keep their places, and begin and end as if nothing had happened; and
+	// ResetContext ends all that was submitted of a context, or of its group. When it returns
+	// nil the device touches no span of any of that, and no completion of it will come. Jobs
+	// of other contexts keep their places, and begin and end as if nothing had happened; and
 	// jobs of the context may be submitted again. After an error, which is also that ctx
 	// ended first, nothing is known of the context's jobs, and a Reset has to follow.
 	ResetContext(ctx context.Context, c *Context) error

@@ -18,7 +18,12 @@ func TestConformance(t *testing.T) {
 		"four workers":      {Workers: 4},
 		"lane engine":       {Workers: 1, LaneOnly: true},
 		"lane engine, four": {Workers: 4, LaneOnly: true, Subgroup: 64},
+		"discrete":          {Workers: 1, LocalBytes: 1 << 20},
 	} {
+		var inapplicable []string
+		if o.LocalBytes == 0 {
+			inapplicable = []string{"Local/ZeroInAndOut", "Local/Bounded", "Local/LostWithItsGroup", "Local/LostWithAReset"}
+		}
 		t.Run(name, func(t *testing.T) {
 			if raceEnabled && (o.Workers == 1 || !o.LaneOnly) {
 				t.Skip("the detector makes it slow; TestLibrary has the bodies share work, too")
@@ -30,7 +35,7 @@ func TestConformance(t *testing.T) {
 				d, err := mock.New(o)
 				require.NoError(t, err)
 				return backendtest.Harness{Backend: d}
-			})
+			}, inapplicable...)
 		})
 	}
 }

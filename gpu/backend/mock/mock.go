@@ -82,11 +82,17 @@ const (
 	maxWorkers      = 4
 	defaultSubgroup = 32
 	bindingAlign    = 8 // of f64, u64 and i64, which are the widest types
+
+	// A discrete device is as narrow as Vulkan allows one to be in its alignment
+	// (minStorageBufferOffsetAlignment, 1.3, Required Limits), and bounds a binding.
+	localAlign   = 256
+	localBinding = 1 << 30
 )
 
 // Options of a Device. The zero value is a healthy device without a log.
 type Options struct {
-	MemoryBytes uint64 // told by Info; 0: 1 GiB
+	MemoryBytes uint64 // of the host, told by Info; 0: 1 GiB
+	LocalBytes  uint64 // memory of the device's own (local.go); 0: it works on the host's
 	Workers     int    // goroutines that share a large job; 0: up to 4, as the host has CPUs
 	Subgroup    int    // lanes of a subgroup: 8, 16, 32 or 64; 0: 32
 	LaneOnly    bool   // run every program on the lane engine, also those with a fast body
@@ -106,6 +112,7 @@ type Device struct {
 	sink     backend.Sink
 	started  time.Time
 	crew     crew
+	local    localMemory
 	work     chan struct{} // capacity 1: the engine should look at the queue
 	attend   chan struct{} // capacity 1: the attendant should look
 	done     chan struct{} // closed by Close
@@ -192,6 +199,12 @@ func New(o Options) (*Device, error) {
 		cancelled: make([]*slot, 0, maxJobs),
 		faults:    newPlayer(o.Script),
 		log:       newExecutionLog(o.LogEntries, o.LogDigests),
+	}
+	if o.LocalBytes > 0 {
+		d.local.limit = o.LocalBytes
+		d.info.LocalBytes, d.info.Grouped = o.LocalBytes, true
+		d.info.MemoryBytes += o.LocalBytes
+		d.info.Limits.OffsetAlign, d.info.Limits.MaxBindingBytes = localAlign, localBinding
 	}
 	d.info.Limits.SubgroupSize = uint32(o.Subgroup)
 	d.info.Limits.ComputeUnits = uint32(o.Workers)

@@ -164,6 +164,14 @@ func (d *Device) Cancel(id backend.JobID) {
 // Reset implements backend.Backend. When ctx ends first the error is
 // gpuerr.Busy, nothing is guaranteed yet, and Reset may be called again.
 func (d *Device) Reset(ctx context.Context) error {
+	if err := d.reset(ctx); err != nil {
+		return err
+	}
+	d.loseLocal(0, true)
+	return nil
+}
+
+func (d *Device) reset(ctx context.Context) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	switch d.state {
@@ -202,7 +210,7 @@ func (d *Device) abortLocked(ctx context.Context, how uint32) error {
 		}
 	}
 	d.faults.reset()
-	return d.awaitLocked(ctx, nil)
+	return d.awaitLocked(ctx, func(*backend.Context) bool { return true })
 }
 
 // releaseLocked makes a slot free for the next job.

@@ -61,6 +61,7 @@ func Run(t *testing.T, open func(t *testing.T) Harness, inapplicable ...string) 
 		{"Context", contextTests},
 		{"Run", runTests},
 		{"List", listTests},
+		{"Local", localTests},
 	} {
 		t.Run(group.name, func(t *testing.T) {
 			for _, test := range group.tests {
@@ -98,6 +99,7 @@ const (
 	needsLists      = "lists"      // backend.Info.Lists
 	needsContexts   = "contexts"   // a backend.ContextResetter
 	needsPreemption = "preemption" // a backend.Preempter
+	needsLocal      = "local"      // memory of its own
 	slow            = "slow"       // not needed: long tests are left out with -test.short
 )
 
@@ -115,6 +117,7 @@ func properties(t *testing.T, open func(t *testing.T) Harness) map[string]bool {
 		_, has[needsRuns] = h.Backend.(backend.Runner)
 		_, has[needsContexts] = h.Backend.(backend.ContextResetter)
 		_, has[needsPreemption] = h.Backend.(backend.Preempter)
+		has[needsLocal] = h.Backend.Info().LocalBytes > 0
 		has[needsLists] = h.Backend.Info().Lists
 		has[slow] = h.MaxRounds > 0
 	})
@@ -256,6 +259,7 @@ type sink struct {
 	order   []backend.Completion
 	byID    map[backend.JobID][]backend.Completion
 	gone    []string
+	lost    []uint32      // groups
 	changed chan struct{} // closed and renewed at each change
 }
 
@@ -278,6 +282,20 @@ func (s *sink) DeviceGone(reason string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.gone = append(s.gone, reason)
+}
+
+// LocalLost implements backend.LocalSink.
+func (s *sink) LocalLost(group uint32, _ string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lost = append(s.lost, group)
+}
+
+// lostGroups are the groups that have lost local memory.
+func (s *sink) lostGroups() []uint32 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.lost)
 }
 
 func (s *sink) look(id backend.JobID) (list []backend.Completion, changed <-chan struct{}) {

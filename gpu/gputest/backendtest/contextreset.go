@@ -26,7 +26,7 @@ func (d *device) resetContext(c *backend.Context) {
 
 // The work of a context ends without a word, also the job that runs; others do not notice.
 func testContextReset(t *testing.T, d *device) {
-	var guilty, other backend.Context
+	guilty, other := backend.Context{Group: 1}, backend.Context{Group: 2}
 	s, o := d.span(make([]byte, 64)), d.span(make([]byte, 64))
 	hold := d.hold(t)
 	hold.Context = &guilty
@@ -62,7 +62,7 @@ func testContextAgain(t *testing.T, d *device) {
 // Short work of one context does not wait for another's that does not end; it does for its
 // own. The time of the long job is without that of the short.
 func testPreemption(t *testing.T, d *device) {
-	var long, short backend.Context
+	long, short := backend.Context{Group: 1}, backend.Context{Group: 2}
 	s := d.span(make([]byte, 64))
 	hold, behind, first, second := d.hold(t), d.fill(s, 1), d.fill(s, 2), d.fill(s, 3)
 	hold.Context, behind.Context, first.Context, second.Context = &long, &long, &short, &short

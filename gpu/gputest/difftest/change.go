@@ -37,7 +37,7 @@ func (c *client) renewBuffer() error {
 		return err
 	}
 	c.buffers = forget(c, c.buffers, i)
-	return c.makeBuffer(bytes)
+	return c.makeBuffer(bytes, c.usage())
 }
 
 func (c *client) renewProgram() error {

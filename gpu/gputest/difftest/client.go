@@ -71,6 +71,7 @@ func modelLimits() refmodel.Limits {
 	return refmodel.Limits{
 		MaxThreadsPerBlock: limits.MaxThreadsPerBlock, MaxBlockDim: limits.MaxBlockDim, MaxGridDim: limits.MaxGridDim,
 		MaxSharedBytes: limits.MaxSharedBytes, MaxBindings: limits.MaxBindings, MaxInlineBytes: limits.MaxInlineBytes,
+		OffsetAlign: limits.OffsetAlign, MaxBindingBytes: limits.MaxBindingBytes,
 	}
 }
 
@@ -119,7 +120,7 @@ func (c *client) open(dev *gpu.Device, k kind) (err error) {
 	clear(c.args) // as the new ring's
 	c.dirty = 0
 	for _, bytes := range []uint64{4096, 8192, 65536, 1 << 20, 4096, 12288} {
-		if err := c.makeBuffer(bytes); err != nil {
+		if err := c.makeBuffer(bytes, c.usage()); err != nil {
 			return err
 		}
 	}
@@ -379,9 +380,13 @@ func (c *client) books(given uint64) error {
 	return nil
 }
 
+// usage is what a buffer may be for.
+func (c *client) usage() gpu.Usage {
+	return []gpu.Usage{0, 0, 0, gpu.UsageUpload, gpu.UsageReadback, gpu.UsageStorage | gpu.UsageUpload, gpu.UsageDevice}[c.n(7)]
+}
+
 // makeBuffer makes one, and finds out where the device sees it.
-func (c *client) makeBuffer(bytes uint64) error {
-	usage := []gpu.Usage{0, 0, 0, gpu.UsageUpload, gpu.UsageReadback, gpu.UsageStorage | gpu.UsageUpload}[c.n(6)]
+func (c *client) makeBuffer(bytes uint64, usage gpu.Usage) error {
 	info, err := c.session.CreateBuffer(context.Background(), bytes, usage)
 	if err != nil {
 		return err
@@ -437,7 +442,7 @@ func (c *client) makeFence() error {
 
 // openRecord makes the buffer that recordings lie in, and maps it.
 func (c *client) openRecord() error {
-	if err := c.makeBuffer(1 << 16); err != nil {
+	if err := c.makeBuffer(1<<16, 0); err != nil {
 		return err
 	}
 	last := len(c.buffers) - 1

@@ -15,7 +15,7 @@ import (
 
 var limits = backend.Limits{
 	MaxThreadsPerBlock: 256, MaxBlockDim: 128, MaxGridDim: 4096, MaxSharedBytes: 8192, MaxBindings: 6, MaxInlineBytes: 40,
-	MaxJobs: 64, SubgroupSize: 32, CancelBound: 100 * time.Millisecond,
+	OffsetAlign: 4, MaxBindingBytes: 48 << 10, MaxJobs: 64, SubgroupSize: 32, CancelBound: 100 * time.Millisecond,
 }
 
 // device does nothing, at once, and says what it was told to do.

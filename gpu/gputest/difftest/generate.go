@@ -156,9 +156,13 @@ func (g *generator) launch(e *refmodel.Entry) {
 			access = p.model.Access[i]
 		}
 		w := words[4*i : 4*i+4]
-		w[0], w[1], w[2] = g.part(1)
+		align := uint64(limits.OffsetAlign)
+		if g.n(16) == 0 {
+			align = 1
+		}
+		w[0], w[1], w[2] = g.part(align)
 		for try := 0; try < 3 && !g.allows(w[0], access); try++ {
-			w[0], w[1], w[2] = g.part(1)
+			w[0], w[1], w[2] = g.part(align)
 		}
 		if w[3] = 0; g.n(4) == 0 {
 			w[2] = 0

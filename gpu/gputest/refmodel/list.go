@@ -83,8 +83,8 @@ func (s *Session) replay(e *Entry, args []uint64) (Fingerprint, gpuerr.Code) {
 	touched := order[:0]
 	for ; len(args) >= 4; args = args[4:] {
 		i := int(args[0] & 0xffff)
-		if !l.patch(args[0], args[1], args[2], args[3]) {
-			return 0, gpuerr.Invalid
+		if code := l.patch(&s.Limits, args[0], args[1], args[2], args[3]); code != gpuerr.None {
+			return 0, code
 		}
 		if !l.touched[i] {
 			l.touched[i] = true
@@ -110,26 +110,26 @@ func (s *Session) replay(e *Entry, args []uint64) (Fingerprint, gpuerr.Code) {
 	return f, gpuerr.None
 }
 
-// patch changes one entry of the copy. False: it does not fit.
-func (l *List) patch(head, a, b, zero uint64) bool {
+// patch changes one entry of the copy.
+func (l *List) patch(limits *Limits, head, a, b, zero uint64) gpuerr.Code {
 	entry, kind, bytes, at := head&0xffff, head>>16&0xff, head>>24&0xff, head>>32
 	if zero != 0 || entry >= uint64(len(l.frame)) {
-		return false
+		return gpuerr.Invalid
 	}
 	w := &l.frame[entry]
 	switch kind {
 	case 0:
 		if bytes < 1 || bytes > 16 || at+bytes > uint64(len(w.inline)) {
-			return false
+			return gpuerr.Invalid
 		}
 		var data [16]byte
 		binary.LittleEndian.PutUint64(data[:], a)
 		binary.LittleEndian.PutUint64(data[8:], b)
 		copy(w.inline[at:], data[:bytes])
-		return true
+		return gpuerr.None
 	case 1:
 		if bytes != 0 || a+b < b || at >= uint64(len(w.spans)) {
-			return false
+			return gpuerr.Invalid
 		}
 		recorded := l.entries[entry].spans[at].n
 		if b == 0 {
@@ -138,14 +138,19 @@ func (l *List) patch(head, a, b, zero uint64) bool {
 		end := a + b
 		switch {
 		case end < b || end > w.spans[at].buffer.Bytes:
-			return false
+			return gpuerr.Invalid
 		case w.op == OpCopy && b != recorded:
-			return false
+			return gpuerr.Invalid
 		case w.op == OpFill && (a%4 != 0 || b%4 != 0):
-			return false
+			return gpuerr.Invalid
+		}
+		if w.op == OpLaunch {
+			if code := limits.binding(a, b); code != gpuerr.None {
+				return code
+			}
 		}
 		w.spans[at].off, w.spans[at].n = a, b
-		return true
+		return gpuerr.None
 	}
-	return false
+	return gpuerr.Invalid
 }

@@ -5,6 +5,9 @@ import "capgpu/outcome"
 // Limits are those of the device.
 type Limits struct {
 	MaxThreadsPerBlock, MaxBlockDim, MaxGridDim, MaxSharedBytes, MaxBindings, MaxInlineBytes uint32
+
+	OffsetAlign     uint32 // 0: a binding begins anywhere
+	MaxBindingBytes uint64 // 0: no bound
 }
 
 // Facet is what a session may do: 0 memory, 1 program, 2 full.

@@ -84,6 +84,17 @@ func (s *Session) part(w *work, handle, off, n uint64, access Access) gpuerr.Cod
 		return gpuerr.Invalid
 	}
 	w.spans = append(w.spans, span{b, off, n})
+	if access != 0 {
+		return s.Limits.binding(off, n)
+	}
+	return gpuerr.None
+}
+
+// binding looks at what a launch binds.
+func (l *Limits) binding(off, n uint64) gpuerr.Code {
+	if l.OffsetAlign != 0 && off%uint64(l.OffsetAlign) != 0 || l.MaxBindingBytes != 0 && n > l.MaxBindingBytes {
+		return gpuerr.LaunchLimit
+	}
 	return gpuerr.None
 }
 

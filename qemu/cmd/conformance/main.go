@@ -25,7 +25,7 @@ func main() {
 	asJSON := flag.Bool("json", false, "print the results as JSON")
 	flag.BoolVar(&x.Full, "full", false, "as often as the behaviours' sources do it, instead of a few times")
 	flag.StringVar(&x.Run, "run", "", "only these behaviours: a regular expression of two digits, as 0[14]")
-	devices := flag.String("devices", "", "only this device: mock or edu")
+	devices := flag.String("devices", "", "only this device: mock, discrete (a mock with memory of its own) or edu")
 	verbose := flag.Bool("v", false, "print what was counted in each cell, too")
 	flag.Parse()
 	if *devices != "" {

@@ -11,13 +11,14 @@ import (
 
 // Inapplicable are the tests of backendtest that need programs which the device does
 // not have: it has copies, fills and its factorial. MemoryGone needs memory that the
-// device does not reach. It runs no lists.
+// device does not reach. It runs no lists, and has no memory of its own for buffers.
 var Inapplicable = []string{
 	"Compute/CopyProgram", "Compute/FillProgram", "Compute/Vecadd", "Compute/VecaddInPlace", "Compute/Saxpy",
 	"Compute/Matvec", "Compute/EveryGridCoversEverything", "Compute/LeastBindingCounts", "Compute/SameJobSameResult",
 	"Trap/OneTooMany", "Trap/MatvecOutOfBounds", "Trap/Misaligned", "Trap/MemoryGone", "Queue/CancelLongKernel",
 	"Context/OthersKeepTheirPlaces", "Context/SubmitAgain", "Context/Preemption", "Run/AsSubmit", "Run/Programs", "Run/Unfit", "Run/TrapEndsItsContext", "Run/Lists", "Run/ListEndsAtTrap", "Run/OnlyWhenIdle", "Run/ResetAndClose", "Run/ResetBeside", // it has no queue reset: a transfer cannot be stopped
 	"List/InOrder", "List/EndsAtTrap", "List/CancelledWithin",
+	"Local/ZeroInAndOut", "Local/Bounded", "Local/LostWithItsGroup", "Local/LostWithAReset",
 }
 
 // Span is DMA memory that is freed with the test, before what is cleaned up after it.
