@@ -7,6 +7,7 @@ import (
 
 	"capgpu/ddf"
 	"capgpu/gpu/backend"
+	"capgpu/gpu/handles"
 	"capgpu/ledger"
 	"capgpu/outcome"
 	"capgpu/ring"
@@ -115,9 +116,8 @@ func (f Facet) String() string {
 	return "unknown"
 }
 
-// Handle names an object of one session: the index of its slot in the low, the
-// slot's generation in the high 32 bits. Zero is no handle.
-type Handle uint64
+// Handle names an object of one session. Zero is no handle.
+type Handle = handles.Handle
 
 // Usage says what a buffer is for. Zero means UsageStorage.
 type Usage uint32

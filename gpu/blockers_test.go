@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"capgpu/gpu/backend/mock"
+	"capgpu/gpu/handles"
 	"capgpu/gpuerr"
 	"capgpu/internal/leakcheck"
 	"capgpu/program/library"
@@ -71,7 +72,7 @@ func TestWhoIsInTheWayOfAnExport(t *testing.T) {
 		copy(host(t, s, in), bundle)
 		h, _, err := s.LoadProgram(t.Context(), in, 0, uint64(len(bundle)))
 		require.NoError(t, err)
-		p, err := lookup[program](s.handles, h)
+		p, err := handles.Lookup[program](s.handles, h)
 		require.NoError(t, err)
 		require.Positive(t, p.took)
 		p.took = took

@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"capgpu/ddf"
+	"capgpu/gpu/handles"
 	"capgpu/gpu/heap"
 	"capgpu/gpuerr"
 	"capgpu/internal/crashpoint"
@@ -73,7 +74,7 @@ func (s *Session) CreateBuffer(ctx context.Context, bytes uint64, usage Usage) (
 		return BufferInfo{}, err
 	}
 	crashpoint.Here("driver.buffer.mapped")
-	if err := s.handles.add(b, func(h Handle) { b.h = h }); err != nil {
+	if err := s.handles.Add(b, func(h Handle) { b.h = h }); err != nil {
 		b.node.CloseAsync(err) // not Close: we are inside the session
 		return BufferInfo{}, err
 	}
@@ -96,12 +97,12 @@ func (s *Session) BufferFD(h Handle) (int, error) {
 		return -1, err
 	}
 	defer s.node.Leave()
-	b, err := lookup[buffer](s.handles, h)
+	b, err := handles.Lookup[buffer](s.handles, h)
 	if err != nil {
 		return -1, err
 	}
 	if err := b.node.Enter(); err != nil {
-		return -1, errStale
+		return -1, handles.ErrStale
 	}
 	defer b.node.Leave()
 	if !b.mapped() {

@@ -86,25 +86,3 @@ func TestHappyBesideSad(t *testing.T) {
 	require.Positive(t, r.dev.Status("sad").Tenants[0].Strikes)
 	t.Logf("innocent %d times", innocent)
 }
-
-// A slot with no generation left is never used again.
-func TestGenerationsRunOut(t *testing.T) {
-	table := newTable()
-	x := &fence{}
-	set := func(h Handle) { x.h = h }
-	require.NoError(t, table.add(x, set))
-	_, err := take[fence](table, x.h)
-	require.NoError(t, err)
-	table.mu.Lock()
-	table.generations[0] = math.MaxUint32
-	table.mu.Unlock()
-	require.NoError(t, table.add(x, set))
-	last := x.h
-	require.EqualValues(t, math.MaxUint32, last>>32)
-	_, err = take[fence](table, last)
-	require.NoError(t, err)
-	require.NoError(t, table.add(x, set))
-	require.EqualValues(t, 1, uint32(x.h), "another slot")
-	_, err = lookup[fence](table, last)
-	require.Error(t, err)
-}

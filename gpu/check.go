@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"capgpu/gpu/backend"
+	"capgpu/gpu/handles"
 	"capgpu/gpuerr"
 	"capgpu/ring"
 )
@@ -78,7 +79,7 @@ func overlap(a, b, n uint64) bool {
 // use adds a buffer and a range of it to the job. access is what a program does with
 // it: 0 for copies and fills, which are not bound by usage.
 func (j *job) use(h Handle, off, n uint64, access backend.Access) gpuerr.Code {
-	b, err := lookup[buffer](j.queue.session.handles, h)
+	b, err := handles.Lookup[buffer](j.queue.session.handles, h)
 	if err != nil {
 		return gpuerr.Stale
 	}
@@ -102,7 +103,7 @@ func (j *job) use(h Handle, off, n uint64, access backend.Access) gpuerr.Code {
 func (q *queue) resolveLaunch(j *job, t *ring.Taken) gpuerr.Code {
 	e := &t.Entry
 	lim := &q.session.dev.reactor.limits
-	p, err := lookup[program](q.session.handles, Handle(e.Object))
+	p, err := handles.Lookup[program](q.session.handles, Handle(e.Object))
 	if err != nil || p.pins.closed() {
 		return gpuerr.Stale
 	}
@@ -149,7 +150,7 @@ func (q *queue) resolveLaunch(j *job, t *ring.Taken) gpuerr.Code {
 func (j *job) bind(b *ring.Binding, access backend.Access) gpuerr.Code {
 	n := b.Len
 	if n == 0 {
-		buf, err := lookup[buffer](j.queue.session.handles, Handle(b.Buffer))
+		buf, err := handles.Lookup[buffer](j.queue.session.handles, Handle(b.Buffer))
 		if err != nil {
 			return gpuerr.Stale
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"capgpu/gpu/backend"
+	"capgpu/gpu/handles"
 	"capgpu/gpuerr"
 	"capgpu/ledger"
 	"capgpu/outcome"
@@ -149,7 +150,7 @@ func TestNothingRunsAfterItsClose(t *testing.T) {
 	each(300*time.Microsecond, func() { r.dev.reactor.setWeight(alice.flow.parent, 2) })
 	for range 100 {
 		h := buf(t, alice, 4096)
-		x, err := lookup[buffer](alice.handles, h)
+		x, err := handles.Lookup[buffer](alice.handles, h)
 		require.NoError(t, err)
 		open.Store(x.iova)
 		before := used.Load()

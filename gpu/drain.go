@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"capgpu/gpu/handles"
 	"capgpu/gpuerr"
 	"capgpu/outcome"
 	"capgpu/ring"
@@ -127,7 +128,7 @@ func (q *queue) discardOne(j *job, t *ring.Taken, how outcome.Outcome) {
 // point: somebody may wait for it.
 func (q *queue) endUnbegun(j *job, t *ring.Taken, how outcome.Outcome) {
 	if e := &t.Entry; e.Op == ring.OpSignal && t.Code == gpuerr.None {
-		if f, err := lookup[fence](q.session.handles, Handle(e.Object)); err == nil && f.promise(e.FenceValue()) == nil {
+		if f, err := handles.Lookup[fence](q.session.handles, Handle(e.Object)); err == nil && f.promise(e.FenceValue()) == nil {
 			j.fence, j.value, j.atLeast = f, e.FenceValue(), how
 			return
 		}

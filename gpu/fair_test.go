@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"capgpu/gpu/handles"
 	"capgpu/outcome"
 )
 
@@ -35,7 +36,7 @@ func TestFairShare(t *testing.T) {
 					for range tc.sessions[i] {
 						s := r.open([]string{"alice", "bob"}[i], func(a *Attach) { a.Weight = tc.weights[i] })
 						h := buf(t, s, 4096)
-						b, err := lookup[buffer](s.handles, h)
+						b, err := handles.Lookup[buffer](s.handles, h)
 						require.NoError(t, err)
 						owner[b.iova] = i
 						q := r.queue(s, 4096, 0)

@@ -5,6 +5,7 @@ import (
 	"sort"
 	"sync"
 
+	"capgpu/gpu/handles"
 	"capgpu/gpuerr"
 	"capgpu/internal/revoke"
 	"capgpu/ledger"
@@ -82,7 +83,7 @@ func (s *Session) CreateFence(initial uint64) (Handle, error) {
 		f.charge.Release()
 		return 0, s.closedError(err)
 	}
-	if err := s.handles.add(f, func(h Handle) { f.h = h }); err != nil {
+	if err := s.handles.Add(f, func(h Handle) { f.h = h }); err != nil {
 		f.node.CloseAsync(err) // not Close: we are inside the session
 		return 0, err
 	}
@@ -105,7 +106,7 @@ func (s *Session) FenceState(h Handle) (FenceState, error) {
 		return FenceState{}, err
 	}
 	defer s.node.Leave()
-	f, err := lookup[fence](s.handles, h)
+	f, err := handles.Lookup[fence](s.handles, h)
 	if err != nil {
 		return FenceState{}, err
 	}
@@ -121,7 +122,7 @@ func (s *Session) WaitFence(ctx context.Context, h Handle, value uint64) (FenceS
 	if err := s.enter(); err != nil {
 		return FenceState{}, err
 	}
-	f, err := lookup[fence](s.handles, h)
+	f, err := handles.Lookup[fence](s.handles, h)
 	s.node.Leave() // a waiter does not hold up a close
 	if err != nil {
 		return FenceState{}, err
@@ -154,7 +155,7 @@ func (s *Session) SignalFence(h Handle, value uint64) error {
 		return err
 	}
 	defer s.node.Leave()
-	f, err := lookup[fence](s.handles, h)
+	f, err := handles.Lookup[fence](s.handles, h)
 	if err != nil {
 		return err
 	}
@@ -183,7 +184,7 @@ func (f *fence) promise(value uint64) error {
 	defer f.mu.Unlock()
 	switch {
 	case f.dead.Kind != outcome.Pending:
-		return errStale
+		return handles.ErrStale
 	case value <= f.promised:
 		return errFenceValue
 	case len(f.open) >= maxOpenPoints:

@@ -11,6 +11,7 @@ import (
 
 	"capgpu/ddf/fake"
 	"capgpu/gpu/backend"
+	"capgpu/gpu/handles"
 	"capgpu/gpuerr"
 	"capgpu/ledger"
 	"capgpu/outcome"
@@ -77,11 +78,11 @@ func FuzzEntries(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		r := &rig{t: t, dev: dev, fn: fn, mem: true}
 		s := r.open("alice")
-		handles := []Handle{0, buf(t, s, 8192), buf(t, s, 4096), prog(t, s, "p"), newFence(t, s, 0)}
+		named := []Handle{0, buf(t, s, 8192), buf(t, s, 4096), prog(t, s, "p"), newFence(t, s, 0)}
 		// A small number stands for a handle of the session, so that many are good.
 		real := func(v uint64) uint64 {
-			if v < uint64(len(handles)) {
-				return uint64(handles[v])
+			if v < uint64(len(named)) {
+				return uint64(named[v])
 			}
 			return v
 		}
@@ -110,8 +111,8 @@ func FuzzEntries(f *testing.F) {
 			require.True(t, c.Code == gpuerr.None || c.Outcome.Kind == outcome.Failed)
 		}
 		require.Zero(t, s.Budget()[ledger.InFlight].Reserved)
-		for _, h := range handles[1:3] {
-			b, err := lookup[buffer](s.handles, h)
+		for _, h := range named[1:3] {
+			b, err := handles.Lookup[buffer](s.handles, h)
 			require.NoError(t, err)
 			require.Zero(t, b.pins.n.Load())
 		}

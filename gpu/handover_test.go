@@ -11,6 +11,7 @@ import (
 
 	"capgpu/gpu/backend"
 	"capgpu/gpu/backend/mock"
+	"capgpu/gpu/handles"
 	"capgpu/gpuerr"
 	"capgpu/internal/leakcheck"
 	"capgpu/ledger"
@@ -117,7 +118,7 @@ func TestHandOver(t *testing.T) {
 	require.Equal(t, "what alice wrote", string(host(t, a2, small)[:16]))
 	require.EqualValues(t, 0x11, host(t, a2, small)[512])
 	require.Equal(t, "and here", string(host(t, a2, large)[2<<20:2<<20+8]))
-	_, err = lookup[buffer](a2.handles, gone)
+	_, err = handles.Lookup[buffer](a2.handles, gone)
 	require.ErrorIs(t, err, gpuerr.Stale)
 	require.Same(t, a2, w2.parent)
 	q.fill(large, 0, 64, 0x33333333)
@@ -140,7 +141,7 @@ func TestHandOver(t *testing.T) {
 	q.launch(builtin, whole(small), whole(small), whole(sum))
 	requireOK(t, q.one())
 	for _, h := range []Handle{loaded, opened} {
-		p, err := lookup[program](a2.handles, h)
+		p, err := handles.Lookup[program](a2.handles, h)
 		require.NoError(t, err)
 		require.Equal(t, info.Digest, p.info.Digest)
 	}

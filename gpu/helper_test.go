@@ -11,6 +11,7 @@ import (
 	"capgpu/ddf/fake"
 	"capgpu/gpu/backend"
 	"capgpu/gpu/backend/mock"
+	"capgpu/gpu/handles"
 	"capgpu/gpu/heap"
 	"capgpu/internal/leakcheck"
 	"capgpu/ledger"
@@ -137,7 +138,7 @@ func buf(t tb, s *Session, bytes uint64) Handle {
 
 func host(t tb, s *Session, h Handle) []byte {
 	t.Helper()
-	b, err := lookup[buffer](s.handles, h)
+	b, err := handles.Lookup[buffer](s.handles, h)
 	require.NoError(t, err)
 	return b.host
 }
@@ -171,7 +172,7 @@ func (r *rig) queue(s *Session, entries, argBytes uint32) *client {
 	info, err := s.CreateQueue(entries, argBytes)
 	require.NoError(r.t, err)
 	c := &client{t: r.t, s: s, h: info.Handle}
-	q, err := lookup[queue](s.handles, info.Handle)
+	q, err := handles.Lookup[queue](s.handles, info.Handle)
 	require.NoError(r.t, err)
 	if r.mem {
 		c.mem = q.ring.(*memRing)

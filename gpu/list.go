@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"capgpu/gpu/backend"
+	"capgpu/gpu/handles"
 	"capgpu/gpuerr"
 	"capgpu/internal/revoke"
 	"capgpu/ledger"
@@ -162,7 +163,7 @@ func (s *Session) RecordList(from Handle, off uint64, entries, argBytes uint32) 
 		l.release()
 		return 0, s.closedError(err)
 	}
-	if err := s.handles.add(l, func(h Handle) { l.h = h }); err != nil {
+	if err := s.handles.Add(l, func(h Handle) { l.h = h }); err != nil {
 		l.node.CloseAsync(err) // not Close: we are inside the session
 		return 0, err
 	}
@@ -206,7 +207,7 @@ func (l *list) resolve(q *queue, j *job, i int, t *ring.Taken) error {
 		return listError(code)
 	}
 	if !j.pin() {
-		return errStale
+		return handles.ErrStale
 	}
 	w, to, p := &j.work, &l.jobs[i], &l.parts[i]
 	*to = backend.Job{
@@ -237,7 +238,7 @@ func (l *list) join(s *listSet) {
 func listError(code gpuerr.Code) error {
 	switch code {
 	case gpuerr.Stale:
-		return errStale
+		return handles.ErrStale
 	case gpuerr.LaunchLimit:
 		return gpuerr.New(code, "the launch has more workgroups, threads, shared memory or arguments than the device takes, or another workgroup than the program")
 	}

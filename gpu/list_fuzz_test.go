@@ -10,6 +10,7 @@ import (
 	"capgpu/ddf/fake"
 	"capgpu/gpu/backend"
 	"capgpu/gpu/backend/mock"
+	"capgpu/gpu/handles"
 	"capgpu/gpuerr"
 	"capgpu/ledger"
 	"capgpu/ring"
@@ -54,7 +55,7 @@ func FuzzRecording(f *testing.F) {
 			require.NoError(t, s.Close())
 			r.idle(s)
 		}()
-		handles := []Handle{0, buf(t, s, 4096), buf(t, s, 8192), prog(t, s, "fill_u32"), prog(t, s, "vecadd_f32")}
+		named := []Handle{0, buf(t, s, 4096), buf(t, s, 8192), prog(t, s, "fill_u32"), prog(t, s, "vecadd_f32")}
 		n, patchBytes := int(entries%32), int(patches%8)*ring.PatchBytes
 		if len(data) > 2048 || len(data) < n*ring.EntryBytes+patchBytes {
 			return
@@ -65,8 +66,8 @@ func FuzzRecording(f *testing.F) {
 		for off := 16; off+8 <= len(recording); off += 8 {
 			in := off % ring.EntryBytes
 			isHandle := in == 16 || in == 32 && recording[off-32] == byte(ring.OpCopy) || off >= n*ring.EntryBytes && (off-n*ring.EntryBytes)%8 == 0
-			if v := uint64(wordAt(recording[off:], 0)); isHandle && v < uint64(len(handles)) && wordAt(recording[off:], 1) == 0 {
-				copy(recording[off:], words(uint32(handles[v]), uint32(handles[v]>>32)))
+			if v := uint64(wordAt(recording[off:], 0)); isHandle && v < uint64(len(named)) && wordAt(recording[off:], 1) == 0 {
+				copy(recording[off:], words(uint32(named[v]), uint32(named[v]>>32)))
 			}
 		}
 		from := buf(t, s, max(uint64(len(recording)), 1))
@@ -77,7 +78,7 @@ func FuzzRecording(f *testing.F) {
 			require.True(t, code == gpuerr.Invalid || code == gpuerr.Stale || code == gpuerr.LaunchLimit, "%v", err)
 			return
 		}
-		l, err := lookup[list](s.handles, h)
+		l, err := handles.Lookup[list](s.handles, h)
 		require.NoError(t, err)
 		recorded := l.newFrame(ledger.Receipt{}).jobs
 		q, j := &queue{session: s}, &job{}
@@ -92,7 +93,7 @@ func FuzzRecording(f *testing.F) {
 			require.Contains(t, []gpuerr.Code{gpuerr.None, gpuerr.Invalid, gpuerr.LaunchLimit}, code)
 			if code == gpuerr.None {
 				for i := range j.work.List {
-					requireInBounds(t, s, handles[1:3], &j.work.List[i], &recorded[i])
+					requireInBounds(t, s, named[1:3], &j.work.List[i], &recorded[i])
 				}
 			}
 			j.letGo()
@@ -102,8 +103,8 @@ func FuzzRecording(f *testing.F) {
 		}
 		require.Zero(t, l.pins.n.Load())
 		require.NoError(t, s.CloseList(h))
-		for _, h := range handles[1:3] {
-			b, err := lookup[buffer](s.handles, h)
+		for _, h := range named[1:3] {
+			b, err := handles.Lookup[buffer](s.handles, h)
 			require.NoError(t, err)
 			require.Zero(t, b.pins.n.Load())
 			require.Zero(t, b.lists.count())
@@ -126,7 +127,7 @@ func requireInBounds(t *testing.T, s *Session, buffers []Handle, j, recorded *ba
 	for i, span := range j.Spans {
 		found := false
 		for _, h := range buffers {
-			b, err := lookup[buffer](s.handles, h)
+			b, err := handles.Lookup[buffer](s.handles, h)
 			require.NoError(t, err)
 			off := span.IOVA - b.iova
 			if off < b.bytes && len(span.Host) > 0 && uint64(len(span.Host)) <= b.bytes-off && &span.Host[0] == &b.host[off] {

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"capgpu/gpu/backend/mock"
+	"capgpu/gpu/handles"
 	"capgpu/gpuerr"
 	"capgpu/ledger"
 	"capgpu/outcome"
@@ -273,7 +274,7 @@ func TestRecordRefuses(t *testing.T) {
 	}
 	_, err = s.RecordList(b+1<<32, 0, 1, 0)
 	require.ErrorIs(t, err, gpuerr.Stale)
-	b2, err := lookup[buffer](s.handles, a)
+	b2, err := handles.Lookup[buffer](s.handles, a)
 	require.NoError(t, err)
 	require.Zero(t, b2.lists.count(), "what was refused left nothing")
 	require.Zero(t, b2.pins.n.Load())
@@ -343,7 +344,7 @@ func TestListDiesWithParts(t *testing.T) {
 		requireOK(t, q.one())
 		q.replay(l, ring.InlinePatch(0, 0, words(2)))
 		requireOK(t, q.one())
-		held, err := lookup[list](s.handles, l)
+		held, err := handles.Lookup[list](s.handles, l)
 		require.NoError(t, err)
 		used := s.Budget()[ledger.HostMemory].Used
 		require.NoError(t, closes(a, b, p))
@@ -390,7 +391,7 @@ func TestListTrap(t *testing.T) {
 func buf0(t *testing.T, s *Session) Handle {
 	t.Helper()
 	var h Handle
-	each(s.handles, func(b *buffer) { h = b.h })
+	handles.Each(s.handles, func(b *buffer) { h = b.h })
 	return h
 }
 
@@ -415,7 +416,7 @@ func TestListStops(t *testing.T) {
 	require.Equal(t, outcome.Cancelled, q.one().Outcome.Kind)
 	require.EqualValues(t, 1, wordAt(host(t, s, a), 0))
 	q.replay(l)
-	obj, err := lookup[list](s.handles, l)
+	obj, err := handles.Lookup[list](s.handles, l)
 	require.NoError(t, err)
 	for obj.pins.n.Load() == 0 { // it was not begun yet
 		runtime.Gosched()

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"capgpu/gpu/backend"
+	"capgpu/gpu/handles"
 	"capgpu/gpu/heap"
 	"capgpu/gpuerr"
 	"capgpu/ledger"
@@ -125,7 +126,7 @@ const (
 // copyOut copies a range of a buffer that its owner may change or take away
 // meanwhile.
 func (s *Session) copyOut(h Handle, off, n uint64) ([]byte, error) {
-	b, err := lookup[buffer](s.handles, h)
+	b, err := handles.Lookup[buffer](s.handles, h)
 	if err != nil {
 		return nil, err
 	}
@@ -136,7 +137,7 @@ func (s *Session) copyOut(h Handle, off, n uint64) ([]byte, error) {
 		return nil, gpuerr.New(gpuerr.Invalid, "%d bytes at %d are not within the buffer, which has %d", n, off, b.bytes)
 	}
 	if !b.pins.pin() {
-		return nil, errStale
+		return nil, handles.ErrStale
 	}
 	defer b.pins.unpin()
 	copied := make([]byte, n)

@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"capgpu/gpu/handles"
 	"capgpu/gpuerr"
 )
 
@@ -49,7 +50,7 @@ func (r *reactor) loseLocal(g lostGroup) {
 
 		lost = append(lost, s)
 		d.auditEvent("session.memoryLost", s.tenant, "session=%d cause=%.64q", s.id, g.why)
-		each(s.handles, func(f *fence) { f.die(lostOutcome) })
+		handles.Each(s.handles, func(f *fence) { f.die(lostOutcome) })
 		for _, q := range s.queues {
 			q.beginDrain(lostWithDevice(), true)
 		}
@@ -62,6 +63,6 @@ func (r *reactor) loseLocal(g lostGroup) {
 
 // hasLocal reports whether a buffer of the session lies in local memory.
 func (s *Session) hasLocal() (yes bool) {
-	each(s.handles, func(b *buffer) { yes = yes || !b.mapped() })
+	handles.Each(s.handles, func(b *buffer) { yes = yes || !b.mapped() })
 	return yes
 }

@@ -13,6 +13,7 @@ import (
 	"capgpu/ddf/fake"
 	"capgpu/gpu/backend"
 	"capgpu/gpu/backend/mock"
+	"capgpu/gpu/handles"
 	"capgpu/gpuerr"
 	"capgpu/ledger"
 	"capgpu/outcome"
@@ -75,7 +76,7 @@ func TestDeviceBuffersHaveAHeap(t *testing.T) {
 	r := newRig(t)
 	s := r.open("alice")
 	at := func(h Handle) *buffer {
-		b, err := lookup[buffer](s.handles, h)
+		b, err := handles.Lookup[buffer](s.handles, h)
 		require.NoError(t, err)
 		return b
 	}

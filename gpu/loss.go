@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"capgpu/gpu/handles"
 	"capgpu/gpuerr"
 	"capgpu/outcome"
 )
@@ -45,7 +46,7 @@ func (r *reactor) endAll() {
 	}
 	finishEndings(endings)
 	for _, s := range d.sessionList() {
-		each(s.handles, func(f *fence) { f.die(lostOutcome) })
+		handles.Each(s.handles, func(f *fence) { f.die(lostOutcome) })
 		for _, q := range s.queues {
 			q.beginDrain(lostWithDevice(), true)
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"capgpu/gpu/backend"
+	"capgpu/gpu/handles"
 	"capgpu/gpu/heap"
 	"capgpu/gpuerr"
 	"capgpu/outcome"
@@ -37,7 +38,7 @@ func TestLostDeviceKeepsItsMemory(t *testing.T) {
 			r := newMemRig(t, withBackend(stuck))
 			s := r.open("alice")
 			b := buf(t, s, 2*heap.CarveBytes)
-			held, err := lookup[buffer](s.handles, b)
+			held, err := handles.Lookup[buffer](s.handles, b)
 			require.NoError(t, err)
 			q := r.queue(s, 16, 0)
 			q.fill(b, 0, 4, 1)

@@ -8,6 +8,7 @@ import (
 
 	"capgpu/ddf"
 	"capgpu/ddf/fake"
+	"capgpu/gpu/handles"
 	"capgpu/gpu/heap"
 	"capgpu/gpuerr"
 )
@@ -50,7 +51,7 @@ func TestCarving(t *testing.T) {
 	type span struct{ from, to uint64 }
 	live := map[Handle]span{}
 	at := func(h Handle) span {
-		b, err := lookup[buffer](s.handles, h)
+		b, err := handles.Lookup[buffer](s.handles, h)
 		require.NoError(t, err)
 		return span{b.iova, b.iova + b.bytes}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"capgpu/ddf/fake"
 	"capgpu/gpu/backend"
+	"capgpu/gpu/handles"
 	"capgpu/gpuerr"
 	"capgpu/ledger"
 	"capgpu/outcome"
@@ -267,7 +268,7 @@ func (x *machine) createQueue(*rapid.T) {
 	}
 	info, err := m.real.CreateQueue(16, 64)
 	if x.made(m, err, ledger.QueueSlots, minQueueCharge, true) {
-		q, err := lookup[queue](m.real.handles, info.Handle)
+		q, err := handles.Lookup[queue](m.real.handles, info.Handle)
 		require.NoError(x.t, err)
 		m.queue = &client{t: x.t, s: m.real, h: info.Handle, mem: q.ring.(*memRing)}
 		m.group, m.skipping = outcome.Success, false

@@ -187,7 +187,7 @@ func (s *Session) chargedProgram(p *program, bytes uint64, admit func() (backend
 	if p.loaded {
 		s.loaded.add(p)
 	}
-	if err := s.handles.add(p, func(h Handle) { p.h = h }); err != nil {
+	if err := s.handles.Add(p, func(h Handle) { p.h = h }); err != nil {
 		p.node.CloseAsync(err) // not Close: we are inside the session
 		return 0, nil, err
 	}

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"capgpu/gpu/backend"
+	"capgpu/gpu/handles"
 	"capgpu/gpuerr"
 	"capgpu/ledger"
 	nouns "capgpu/program"
@@ -26,7 +27,7 @@ func load(s *Session, bytes uint64, fill byte) (Handle, *backend.ProgramInfo, er
 		return 0, nil, err
 	}
 	defer s.DestroyBuffer(info.Handle)
-	b, err := lookup[buffer](s.handles, info.Handle)
+	b, err := handles.Lookup[buffer](s.handles, info.Handle)
 	if err != nil {
 		return 0, nil, err
 	}

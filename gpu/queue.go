@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"capgpu/gpu/handles"
 	"capgpu/gpuerr"
 	"capgpu/internal/revoke"
 	"capgpu/ledger"
@@ -181,7 +182,7 @@ func (s *Session) QueueFDs(h Handle) (ring, sq, cq int, err error) {
 		return -1, -1, -1, err
 	}
 	defer s.node.Leave()
-	q, err := lookup[queue](s.handles, h)
+	q, err := handles.Lookup[queue](s.handles, h)
 	if err != nil {
 		return -1, -1, -1, err
 	}
@@ -230,7 +231,7 @@ func (q *queue) open(entries uint32) error {
 		q.release()
 		return s.closedError(err)
 	}
-	if err = s.handles.add(q, func(h Handle) { q.h = h }); err != nil {
+	if err = s.handles.Add(q, func(h Handle) { q.h = h }); err != nil {
 		q.node.CloseAsync(err) // not Close: we are inside the session
 		return err
 	}
@@ -293,7 +294,7 @@ func (s *Session) CancelQueue(h Handle) error {
 		return err
 	}
 	defer s.node.Leave()
-	q, err := lookup[queue](s.handles, h)
+	q, err := handles.Lookup[queue](s.handles, h)
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"capgpu/gpu/handles"
 	"capgpu/gpuerr"
 	"capgpu/ledger"
 	"capgpu/outcome"
@@ -186,7 +187,7 @@ func TestBugEndsThatQueueOnly(t *testing.T) {
 			bad.mem.mu.Lock()
 			bad.mem.bugIn = method
 			bad.mem.mu.Unlock()
-			q, err := lookup[queue](s.handles, bad.h)
+			q, err := handles.Lookup[queue](s.handles, bad.h)
 			require.NoError(t, err)
 			bad.signal(f, 1)
 			bad.launch(p, whole(b))

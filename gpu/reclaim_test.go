@@ -13,6 +13,7 @@ import (
 
 	"capgpu/ddf"
 	"capgpu/ddf/fake"
+	"capgpu/gpu/handles"
 	"capgpu/gpu/heap"
 	"capgpu/gpuerr"
 	"capgpu/ledger"
@@ -87,12 +88,12 @@ func TestCloseTouchesNoObject(t *testing.T) {
 	require.NoError(t, first.Close())
 	require.NoError(t, s.Close())
 	live := 0
-	each(s.handles, func(b *buffer) {
+	handles.Each(s.handles, func(b *buffer) {
 		if !b.pins.closed() && b.host != nil {
 			live++
 		}
 	})
-	each(s.handles, func(f *fence) {
+	handles.Each(s.handles, func(f *fence) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		if f.dead.Kind == 0 {
@@ -100,7 +101,7 @@ func TestCloseTouchesNoObject(t *testing.T) {
 		}
 	})
 	require.Equal(t, 2*count, live, "a close has gone to each of its objects")
-	program, err := lookup[program](s.handles, p)
+	program, err := handles.Lookup[program](s.handles, p)
 	require.NoError(t, err)
 	require.False(t, program.pins.closed())
 	gate.Unlock()

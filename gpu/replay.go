@@ -2,6 +2,7 @@ package gpu
 
 import (
 	"capgpu/gpu/backend"
+	"capgpu/gpu/handles"
 	"capgpu/gpuerr"
 	"capgpu/ledger"
 	"capgpu/ring"
@@ -15,7 +16,7 @@ import (
 // against what was recorded. The entry passed ring.Check.
 func (q *queue) resolveReplay(j *job, t *ring.Taken) gpuerr.Code {
 	j.work.Op = backend.OpList
-	l, err := lookup[list](q.session.handles, Handle(t.Object))
+	l, err := handles.Lookup[list](q.session.handles, Handle(t.Object))
 	if err != nil || l.pins.closed() {
 		return gpuerr.Stale
 	}

@@ -11,6 +11,7 @@ import (
 	"capgpu/ddf/fake"
 	"capgpu/gpu/backend"
 	"capgpu/gpu/backend/mock"
+	"capgpu/gpu/handles"
 	"capgpu/gpuerr"
 	"capgpu/ledger"
 	"capgpu/outcome"
@@ -131,7 +132,7 @@ func TestListLostWithDevice(t *testing.T) {
 	var rec recorder
 	rec.fill(b, 0, 64, 1)
 	l := rec.record(t, s)
-	obj, err := lookup[list](s.handles, l)
+	obj, err := handles.Lookup[list](s.handles, l)
 	require.NoError(t, err)
 	q := r.queue(s, 16, 4096)
 	q.replay(l, ring.BindingPatch(0, 0, 64, 0))
@@ -162,7 +163,7 @@ func TestListFault(t *testing.T) {
 	hand.nth(t, 0)
 	q.replay(l)
 	hand.nth(t, 1)
-	in, err := lookup[buffer](s.handles, far)
+	in, err := handles.Lookup[buffer](s.handles, far)
 	require.NoError(t, err)
 	r.dev.Fault(Fault{IOVA: in.iova, Write: true, Count: 1})
 	require.Equal(t, faultOutcome, q.one().Outcome)
@@ -204,7 +205,7 @@ func TestListRaces(t *testing.T) {
 				if err != nil {
 					return
 				}
-				fresh, err := lookup[buffer](s.handles, info.Handle)
+				fresh, err := handles.Lookup[buffer](s.handles, info.Handle)
 				if err != nil || !fresh.pins.pin() { // so that it stays mapped
 					return
 				}
@@ -300,7 +301,7 @@ func TestPatchedListIsAsLongAsItsPatches(t *testing.T) {
 		w := p.Words()
 		longer = append(longer, w[:]...)
 	}
-	l, err := lookup[list](s.handles, rec.record(t, s))
+	l, err := handles.Lookup[list](s.handles, rec.record(t, s))
 	require.NoError(t, err)
 	require.Positive(t, l.nanos)
 	f := l.newFrame(ledger.Receipt{})

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"capgpu/gpu/backend/mock"
+	"capgpu/gpu/handles"
 	"capgpu/gpuerr"
 	"capgpu/ledger"
 	"capgpu/program/library"
@@ -320,7 +321,7 @@ func FuzzRestore(f *testing.F) {
 		}
 		d.Thaw()
 		for _, s := range d.sessionList() {
-			each(s.handles, func(f *fence) { _ = s.SignalFence(f.h, f.next()) })
+			handles.Each(s.handles, func(f *fence) { _ = s.SignalFence(f.h, f.next()) })
 		}
 		require.NoError(t, d.Close(ctx))
 		require.NoError(t, d.ledger.Root().Zero())

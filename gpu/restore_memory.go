@@ -48,5 +48,5 @@ func (im *restorer) buffer(s *Session, bi *BufferSnapshot) (err error) {
 	if b.node, err = s.node.NewChild("buffer", revoke.Ops{Quiesce: b.quiesce, Unmap: b.unmap, Scrub: b.scrub, Release: b.release}); err != nil {
 		return err
 	}
-	return s.handles.put(b, b.h)
+	return s.handles.Put(b, b.h)
 }

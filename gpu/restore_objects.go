@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"capgpu/gpu/handles"
 	"capgpu/internal/revoke"
 	"capgpu/ledger"
 	"capgpu/outcome"
@@ -26,7 +27,7 @@ func (im *restorer) fences(s *Session, si *SessionSnapshot) error {
 		if f.node, err = s.node.NewChild("fence", ops); err != nil {
 			return err
 		}
-		if err := s.handles.put(f, f.h); err != nil {
+		if err := s.handles.Put(f, f.h); err != nil {
 			return err
 		}
 	}
@@ -85,7 +86,7 @@ func (im *restorer) program(s *Session, pi *ProgramSnapshot) (err error) {
 		if above == nil {
 			return malformed("program %#x was opened from a session that is not there", uint64(pi.Handle))
 		}
-		if p.source, err = lookup[program](above.handles, pi.Source); err == nil {
+		if p.source, err = handles.Lookup[program](above.handles, pi.Source); err == nil {
 			p.code = p.source.code
 		}
 	default:
@@ -110,7 +111,7 @@ func (im *restorer) program(s *Session, pi *ProgramSnapshot) (err error) {
 	if p.loaded {
 		s.loaded.add(p)
 	}
-	return s.handles.put(p, p.h)
+	return s.handles.Put(p, p.h)
 }
 
 func (im *restorer) lists(s *Session, si *SessionSnapshot) error {
@@ -154,5 +155,5 @@ func (im *restorer) list(s *Session, li *ListSnapshot) (err error) {
 	if l.node, err = s.node.NewChild("list", revoke.Ops{Quiesce: l.quiesce, Release: l.release}); err != nil {
 		return err
 	}
-	return s.handles.put(l, l.h)
+	return s.handles.Put(l, l.h)
 }

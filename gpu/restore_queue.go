@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"capgpu/gpu/handles"
 	"capgpu/internal/revoke"
 	"capgpu/ledger"
 	"capgpu/outcome"
@@ -69,7 +70,7 @@ func (im *restorer) queue(s *Session, qi *QueueSnapshot) (err error) {
 			return err
 		}
 	}
-	return s.handles.put(q, q.h)
+	return s.handles.Put(q, q.h)
 }
 
 // uncompleted is how many entries were taken and not completed. The next completion is that
@@ -84,7 +85,7 @@ func (qi *QueueSnapshot) uncompleted() uint64 {
 
 // restoreWait has the queue wait as it did.
 func (q *queue) restoreWait(w *WaitSnapshot) error {
-	f, err := lookup[fence](q.session.handles, w.Fence)
+	f, err := handles.Lookup[fence](q.session.handles, w.Fence)
 	if err != nil {
 		return malformed("queue %#x waits for a fence that is not there", uint64(q.h))
 	}

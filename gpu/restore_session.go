@@ -2,9 +2,9 @@ package gpu
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
+	"capgpu/gpu/handles"
 	"capgpu/gpuerr"
 	"capgpu/internal/revoke"
 	"capgpu/ledger"
@@ -92,7 +92,7 @@ func (im *restorer) session(si *SessionSnapshot) error {
 		return err
 	}
 	var err error
-	if s.handles, err = restoreTable(si.FirstGeneration, si.Generations, si.FreeSlots); err != nil {
+	if s.handles, err = handles.Restore(si.Snapshot); err != nil {
 		return err
 	}
 	for _, step := range []func(*Session, *SessionSnapshot) error{im.memory, im.fences, im.programs, im.lists, im.rings} {
@@ -100,12 +100,7 @@ func (im *restorer) session(si *SessionSnapshot) error {
 			return err
 		}
 	}
-	for _, i := range si.FreeSlots {
-		if s.handles.slot(i).Load() != nil {
-			return malformed("slot %d is free and has an object", i)
-		}
-	}
-	return nil
+	return s.handles.CheckFree()
 }
 
 // join charges a session and puts it into the tree, as Session.open does.
@@ -114,7 +109,7 @@ func (im *restorer) join(s *Session, payer *ledger.Account, above *revoke.Node) 
 	if err = s.chargeTo(payer); err != nil {
 		return err
 	}
-	s.handles = newTable()
+	s.handles = handles.New()
 	s.flow = newFlow(s.tenant.flow, 1)
 	name := fmt.Sprintf("session %d", s.id)
 	if s.account, err = payer.Child(name, ledger.NoLimits()); err != nil {
@@ -138,40 +133,4 @@ func (s *Session) charged(c ledger.Class, n uint64) (ledger.Receipt, error) {
 		r.Commit()
 	}
 	return r, err
-}
-
-func restoreTable(first uint32, generations, free []uint32) (*table, error) {
-	if len(generations) > maxSlots || len(free) > len(generations) || first == 0 {
-		return nil, malformed("a table of %d handles", len(generations))
-	}
-	pages := make([]*slotPage, (len(generations)+pageSlots-1)/pageSlots)
-	for i := range pages {
-		pages[i] = new(slotPage)
-	}
-	seen := map[uint32]bool{}
-	for _, i := range free {
-		if seen[i] || int(i) >= len(generations) || generations[i] == 0 {
-			return nil, malformed("slot %d is not free", i)
-		}
-		seen[i] = true
-	}
-	t := &table{}
-	t.pages.Store(&pages)
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.first, t.generations, t.free = first, slices.Clone(generations), slices.Clone(free)
-	return t, nil
-}
-
-// put publishes an object under the handle that its client knows.
-func (t *table) put(obj any, h Handle) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	i := uint32(h)
-	if int(i) >= len(t.generations) || t.generations[i] != uint32(h>>32) || t.generations[i] == 0 || t.slot(i).Load() != nil {
-		return malformed("handle %#x is not one of its table", uint64(h))
-	}
-	t.live++
-	t.slot(i).Store(&ref{h: h, obj: obj})
-	return nil
 }

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"capgpu/gpu/backend"
+	"capgpu/gpu/handles"
 	"capgpu/gpuerr"
 	"capgpu/ledger"
 	"capgpu/outcome"
@@ -282,7 +283,7 @@ func TestRingMemoryGone(t *testing.T) {
 	before := ringMappings(t)
 	info, err := s.CreateQueue(16, 64)
 	require.NoError(t, err)
-	q, err := lookup[queue](s.handles, info.Handle)
+	q, err := handles.Lookup[queue](s.handles, info.Handle)
 	require.NoError(t, err)
 	for m := range ringMappings(t) {
 		if !before[m] {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"capgpu/gpu/backend"
+	"capgpu/gpu/handles"
 	"capgpu/gpu/heap"
 	"capgpu/gpuerr"
 	"capgpu/internal/revoke"
@@ -26,7 +27,7 @@ type Session struct {
 	poison  atomic.Pointer[poison]
 	charges [2]ledger.Receipt
 	passing inPassing
-	handles *table
+	handles *handles.Table
 	heaps   heaps
 	loaded  loadedPrograms
 	loading line
@@ -161,7 +162,7 @@ func (s *Session) open(ctx context.Context, above *revoke.Node, payer *ledger.Ac
 	if err != nil {
 		return nil, err
 	}
-	s.opened, s.handles, s.loading = time.Now(), newTable(), newLine()
+	s.opened, s.handles, s.loading = time.Now(), handles.New(), newLine()
 	s.deadline = min(d.cfg.DefaultDeadline, s.longest)
 	if s.parent == nil {
 		s.fair = s.deadline
@@ -354,6 +355,17 @@ func (s *Session) mayOpen(name string) bool {
 	}
 	_, found := slices.BinarySearch(s.programs, name)
 	return found
+}
+
+// remove ends a handle of the session and returns its object for the caller to
+// close. It is inside the session only meanwhile: a session that is being closed
+// waits for those inside, and to close an object is to wait for that.
+func remove[T any](s *Session, h Handle) (*T, error) {
+	if err := s.enter(); err != nil {
+		return nil, err
+	}
+	defer s.node.Leave()
+	return handles.Take[T](s.handles, h)
 }
 
 // Describe tells what the session may do and the bounds that are promised.

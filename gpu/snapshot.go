@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"capgpu/gpu/handles"
 	"capgpu/gpu/heap"
 	"capgpu/gpuerr"
 	"capgpu/ledger"
@@ -122,7 +123,7 @@ func (d *Device) snapshot() (img *Snapshot, rings []RingFDs, err error) {
 
 // reloading is how long the session's programs took to load.
 func (s *Session) reloading() (sum time.Duration) {
-	each(s.handles, func(p *program) {
+	handles.Each(s.handles, func(p *program) {
 		if p.loaded {
 			sum += p.took
 		}
@@ -209,7 +210,7 @@ func (s *Session) snapshot(children map[*ledger.Account][]*ledger.Account) (si S
 	for i := range s.ended {
 		si.Ended = append(si.Ended, s.ended[i].Load())
 	}
-	si.FirstGeneration, si.Generations, si.FreeSlots = s.handles.snapshot()
+	si.Snapshot = s.handles.Snapshot()
 	var shared, device heap.ChunkIndex
 	si.Chunks, shared = s.heaps.shared.Chunks()
 	si.DeviceChunks, device = s.heaps.device.Chunks()
@@ -241,16 +242,10 @@ func (s *Session) snapshot(children map[*ledger.Account][]*ledger.Account) (si S
 }
 
 // inOrder are the objects of one type, by handle's slot.
-func inOrder[T any](t *table, h func(*T) Handle) (all []*T) {
-	each(t, func(x *T) { all = append(all, x) })
+func inOrder[T any](t *handles.Table, h func(*T) Handle) (all []*T) {
+	handles.Each(t, func(x *T) { all = append(all, x) })
 	slices.SortFunc(all, func(a, b *T) int { return cmp.Compare(uint32(h(a)), uint32(h(b))) })
 	return all
-}
-
-func (t *table) snapshot() (first uint32, generations, free []uint32) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.first, slices.Clone(t.generations), slices.Clone(t.free)
 }
 
 func (f *fence) snapshot() FenceSnapshot {

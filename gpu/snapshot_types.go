@@ -3,6 +3,7 @@ package gpu
 import (
 	"time"
 
+	"capgpu/gpu/handles"
 	"capgpu/gpu/heap"
 	"capgpu/gpuerr"
 	"capgpu/ledger"
@@ -81,7 +82,7 @@ type SessionSnapshot struct {
 
 	RightsSnapshot
 	CountsSnapshot
-	HandlesSnapshot
+	handles.Snapshot
 
 	Chunks, DeviceChunks []heap.ChunkSnapshot
 
@@ -108,13 +109,6 @@ type CountsSnapshot struct {
 	Strikes  uint64
 	Traps    uint64
 	Ended    []uint64
-}
-
-// HandlesSnapshot is the slots of a session's handles.
-type HandlesSnapshot struct {
-	FirstGeneration uint32
-	Generations     []uint32
-	FreeSlots       []uint32
 }
 
 // BufferSnapshot is one buffer.

@@ -12,6 +12,7 @@ import (
 
 	"capgpu/ddf"
 	"capgpu/ddf/fake"
+	"capgpu/gpu/handles"
 	"capgpu/gpuerr"
 	"capgpu/outcome"
 )
@@ -66,7 +67,7 @@ func TestWithdrawnJobIsNotSent(t *testing.T) {
 		r := newMemRig(t, withBackend(hand))
 		s := r.open("alice")
 		h := buf(t, s, 4096)
-		b, err := lookup[buffer](s.handles, h)
+		b, err := handles.Lookup[buffer](s.handles, h)
 		require.NoError(t, err)
 		q := r.queue(s, 16, 0)
 		for range sentLeast + 2 {

@@ -2,6 +2,7 @@ package gpu
 
 import (
 	"capgpu/gpu/backend"
+	"capgpu/gpu/handles"
 	"capgpu/gpuerr"
 	"capgpu/internal/crashpoint"
 	"capgpu/ledger"
@@ -197,7 +198,7 @@ func (s *Session) countLaunch(w *backend.Job) {
 
 // beginSignal promises the point; it ends when the signal is retired.
 func (q *queue) beginSignal(j *job, e *ring.Entry) {
-	f, err := lookup[fence](q.session.handles, Handle(e.Object))
+	f, err := handles.Lookup[fence](q.session.handles, Handle(e.Object))
 	if err == nil {
 		err = f.promise(e.FenceValue())
 	}
@@ -219,7 +220,7 @@ func (q *queue) beginWait(j *job, e *ring.Entry) {
 		return
 	}
 
-	f, err := lookup[fence](q.session.handles, Handle(e.Object))
+	f, err := handles.Lookup[fence](q.session.handles, Handle(e.Object))
 	if err != nil {
 		// Running what was to wait would be worse than not running it.
 		j.refuseFor(err)

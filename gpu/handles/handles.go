@@ -1,4 +1,13 @@
-package gpu
+// Package handles is the table of a session's handles: numbers under which a client names its
+// objects.
+//
+// Looking up takes no lock: slots hold immutable refs, and pages never move. A handle is good
+// while its slot holds a ref with the very same handle, so a later object in the slot (another
+// generation) does not answer to it.
+//
+// Generations start at a random number in each table, so that a handle of another session is
+// stale here and not by chance somebody's.
+package handles
 
 import (
 	"math"
@@ -9,9 +18,13 @@ import (
 	"capgpu/gpuerr"
 )
 
-// errStale is one value: looking up a bad handle allocates nothing, and says
+// Handle names an object of one session: the index of its slot in the low, the
+// slot's generation in the high 32 bits. Zero is no handle.
+type Handle uint64
+
+// ErrStale is one value: looking up a bad handle allocates nothing, and says
 // nothing about why it is bad.
-var errStale = gpuerr.New(gpuerr.Stale, "the handle names no object of this session; it was closed or never was one")
+var ErrStale = gpuerr.New(gpuerr.Stale, "the handle names no object of this session; it was closed or never was one")
 
 const (
 	pageSlots = 256     // slots of one page of a table
@@ -21,19 +34,13 @@ const (
 // ref is one published handle; it never changes.
 type ref struct {
 	h   Handle
-	obj any // *buffer, *fence, *program or *queue
+	obj any // a pointer
 }
 
 type slotPage [pageSlots]atomic.Pointer[ref]
 
-// table is the handles of one session. Looking up takes no lock: slots hold
-// immutable refs, and pages never move. A handle is good while its slot holds a
-// ref with the very same handle, so a later object in the slot (another
-// generation) does not answer to it.
-//
-// Generations start at a random number in each table, so that a handle of
-// another session is stale here and not by chance somebody's.
-type table struct {
+// Table is the handles of one session.
+type Table struct {
 	pages atomic.Pointer[[]*slotPage]
 
 	mu sync.Mutex
@@ -47,14 +54,15 @@ type table struct {
 	live int
 }
 
-func newTable() *table {
-	t := &table{first: 1 + rand.Uint32N(math.MaxInt32)}
+// New makes an empty table.
+func New() *Table {
+	t := &Table{first: 1 + rand.Uint32N(math.MaxInt32)}
 	t.pages.Store(new([]*slotPage))
 	return t
 }
 
-// lookup returns the object of a handle if it is a T.
-func lookup[T any](t *table, h Handle) (*T, error) {
+// Lookup returns the object of a handle if it is a T.
+func Lookup[T any](t *Table, h Handle) (*T, error) {
 	if r := t.slot(uint32(h)); r != nil {
 		if ref := r.Load(); ref != nil && ref.h == h {
 			if obj, ok := ref.obj.(*T); ok {
@@ -62,10 +70,10 @@ func lookup[T any](t *table, h Handle) (*T, error) {
 			}
 		}
 	}
-	return nil, errStale
+	return nil, ErrStale
 }
 
-func (t *table) slot(i uint32) *atomic.Pointer[ref] {
+func (t *Table) slot(i uint32) *atomic.Pointer[ref] {
 	pages := *t.pages.Load()
 	if p := i / pageSlots; int(p) < len(pages) {
 		return &pages[p][i%pageSlots]
@@ -73,8 +81,8 @@ func (t *table) slot(i uint32) *atomic.Pointer[ref] {
 	return nil
 }
 
-// add publishes obj; set tells it its handle before anyone else can know it.
-func (t *table) add(obj any, set func(Handle)) error {
+// Add publishes obj; set tells it its handle before anyone else can know it.
+func (t *Table) Add(obj any, set func(Handle)) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.free) == 0 && len(t.generations) == maxSlots {
@@ -99,11 +107,11 @@ func (t *table) add(obj any, set func(Handle)) error {
 	return nil
 }
 
-// take ends a handle. Exactly one of racing callers gets the object.
-func take[T any](t *table, h Handle) (*T, error) {
+// Take ends a handle. Exactly one of racing callers gets the object.
+func Take[T any](t *Table, h Handle) (*T, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	obj, err := lookup[T](t, h)
+	obj, err := Lookup[T](t, h)
 	if err != nil {
 		return nil, err
 	}
@@ -116,20 +124,9 @@ func take[T any](t *table, h Handle) (*T, error) {
 	return obj, nil
 }
 
-// remove ends a handle of the session and returns its object for the caller to
-// close. It is inside the session only meanwhile: a session that is being closed
-// waits for those inside, and to close an object is to wait for that.
-func remove[T any](s *Session, h Handle) (*T, error) {
-	if err := s.enter(); err != nil {
-		return nil, err
-	}
-	defer s.node.Leave()
-	return take[T](s.handles, h)
-}
-
-// each calls f for every live object of type T, in no order. Objects that come
+// Each calls f for every live object of type T, in no order. Objects that come
 // or go meanwhile may be missed.
-func each[T any](t *table, f func(*T)) {
+func Each[T any](t *Table, f func(*T)) {
 	for _, p := range *t.pages.Load() {
 		for i := range p {
 			if r := p[i].Load(); r != nil {
