@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"capgpu/ddf/fake"
+	"capgpu/gpu/records"
 	"capgpu/gpuerr"
 	"capgpu/ledger"
 )
@@ -173,12 +174,12 @@ func TestRecordsAreGathered(t *testing.T) {
 			}
 			return all
 		}
-		time.Sleep(2 * auditGather)
+		time.Sleep(2 * records.GatherTime)
 		before := len(kinds())
 		s := r.open("alice")
 		buf(t, s, 4096)
 		require.Len(t, kinds(), before)
-		time.Sleep(auditGather)
+		time.Sleep(records.GatherTime)
 		require.Equal(t, []string{"session.open", "buffer.create"}, kinds()[before:])
 		buf(t, s, 4096)
 		require.Len(t, kinds(), before+2)
@@ -189,7 +190,7 @@ func TestRecordsAreGathered(t *testing.T) {
 		buf(t, s, 4096)
 		began := time.Now()
 		require.NoError(t, r.dev.Freeze(t.Context()))
-		require.Less(t, time.Since(began), auditGather)
+		require.Less(t, time.Since(began), records.GatherTime)
 		require.Len(t, kinds(), before+5)
 		r.dev.Thaw()
 		r.close()

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"capgpu/gpu/backend"
+	"capgpu/gpu/records"
 	"capgpu/gpuerr"
 	"capgpu/internal/revoke"
 	"capgpu/ledger"
@@ -26,7 +27,7 @@ type Device struct {
 	ledger  *ledger.Ledger
 	root    *revoke.Node
 	reactor *reactor
-	records *auditWriter
+	records *records.Writer
 	opened  time.Time
 	loss
 	stopped chan struct{} // closed when the reactor has ended
@@ -102,7 +103,7 @@ func New(cfg Config) (*Device, error) {
 	if d.reactor, err = newReactor(d); err != nil {
 		return nil, errors.Join(err, cfg.Backend.Close())
 	}
-	d.records = newAuditWriter(cfg.Audit, d.log)
+	d.records = records.New(cfg.Audit, d.log)
 	d.reclaim = &reclaimer{log: d.log, idle: d.forget}
 	if err := cfg.Backend.Start(d.reactor); err != nil {
 		d.reactor.poll.close()
@@ -112,7 +113,7 @@ func New(cfg Config) (*Device, error) {
 		defer close(d.stopped)
 		d.reactor.run()
 	})
-	d.wg.Go(d.records.runAudit)
+	d.wg.Go(d.records.Run)
 	return d, nil
 }
 
@@ -245,7 +246,7 @@ func (d *Device) close() {
 	d.reactor.end()
 	<-d.stopped // its last word is still recorded
 	errs = append(errs, d.closeBackend())
-	d.records.close()
+	d.records.Close()
 	d.wg.Wait()
 	d.mu.Lock()
 	tenants := slices.Collect(maps.Values(d.tenants)) // a late one holds nothing: the tree is closed

@@ -47,7 +47,7 @@ func (d *Device) Freeze(ctx context.Context) error {
 		return gpuerr.New(gpuerr.Busy, "the device is stopped already")
 	}
 
-	nudge(d.records.hurry) // everybody waits now
+	d.records.Hurry() // everybody waits now
 	tick := time.NewTicker(frozenPoll)
 	defer tick.Stop()
 
@@ -78,7 +78,7 @@ func (d *Device) Freeze(ctx context.Context) error {
 // hold reports whether nothing moves, and has it stay so.
 func (r *reactor) hold() bool {
 	d := r.dev
-	still := d.records.idle() && r.rests() && r.freeze != nil
+	still := d.records.Idle() && r.rests() && r.freeze != nil
 	for _, s := range d.sessionList() {
 		still = still && s.node.Live()
 		for _, q := range s.queues {

@@ -76,7 +76,7 @@ func (d *Device) Status(tenant string) Status {
 		Version: cmdline.Revision(),
 		Device:  d.cfg.Info.Name, Backend: d.cfg.Backend.Info().Name, Epoch: d.cfg.Info.Epoch,
 		UptimeNanos: d.age(), Resets: d.reactor.resets.Load(), Strays: d.reactor.strays.Load(), Faults: d.reactor.faults.Load(),
-		AuditDropped: d.records.dropped.Load() + d.records.failed.Load(), Recovery: recovery, Tenants: []TenantStatus{},
+		AuditDropped: d.records.Lost(), Recovery: recovery, Tenants: []TenantStatus{},
 	}
 	if err := d.Err(); err != nil {
 		st.Lost = gpuerr.From(err).Msg

@@ -13,6 +13,7 @@ import (
 	"capgpu/ddf"
 	"capgpu/ddf/fake"
 	"capgpu/gpu/handles"
+	"capgpu/gpu/records"
 	"capgpu/gpuerr"
 	"capgpu/outcome"
 )
@@ -152,7 +153,7 @@ func TestAuditBackPressure(t *testing.T) {
 		made := make(chan int, 1)
 		go func() {
 			n := 0
-			for ; n < auditPressure+10; n++ {
+			for ; n < records.Pressure+10; n++ {
 				if _, _, err := s.OpenProgram("p"); err != nil {
 					break
 				}
@@ -177,10 +178,10 @@ func TestAuditBackPressure(t *testing.T) {
 				}
 			}
 		}()
-		require.Equal(t, auditPressure+10, <-made)
+		require.Equal(t, records.Pressure+10, <-made)
 		require.NoError(t, r.dev.Close(context.Background()))
 		close(stop)
-		require.Equal(t, auditPressure+10+4, <-drained, "session.open, buffer.create, queue.create, all programs, session.close")
+		require.Equal(t, records.Pressure+10+4, <-drained, "session.open, buffer.create, queue.create, all programs, session.close")
 		require.NoError(t, fn.Close())
 	})
 }
