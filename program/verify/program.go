@@ -23,6 +23,9 @@ type Program struct {
 	BlockIDs [3]spirv.ID
 	// Dynamic is the constant that is the length of the dynamic array; 0 if none.
 	Dynamic spirv.ID
+	// Lengths are the lengths of array types, by type; of the dynamic array there is
+	// none.
+	Lengths map[spirv.ID]uint32
 	// Constants are the values of specialisation constants that the manifest sets.
 	Constants map[spirv.ID]uint64
 }

@@ -34,6 +34,13 @@ func (v *verifier) result() (*Program, *program.Refusal) {
 		p.Dynamic, p.Info.DynamicElementBytes = v.iface.dynamic, uint32(v.reached.dynamicElement)
 	}
 
+	p.Lengths = make(map[spirv.ID]uint32)
+	for i := range v.types {
+		if t := &v.types[i]; t.kind == kArray && (t.length != v.iface.dynamic || t.length == 0) {
+			p.Lengths[t.id()] = t.n
+		}
+	}
+
 	for i := range v.iface.shared {
 		if v.iface.shared[i].used {
 			p.Shared = append(p.Shared, v.iface.shared[i].id)

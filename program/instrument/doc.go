@@ -1,0 +1,2 @@
+// Package instrument rewrites programs.
+package instrument

@@ -1,0 +1,303 @@
+package instrument
+
+import (
+	"capgpu/outcome"
+	"capgpu/program"
+	"capgpu/program/spirv"
+)
+
+// writeFunction writes a function of the module.
+func (r *rewriter) writeFunction(f *spirv.Function) error {
+	def := f.Def
+	if f == r.p.Entry {
+		def.Result = r.main // the entry point's id is the prologue's
+	}
+	r.body.copy(&def)
+	for k := range f.Params {
+		r.body.copy(&f.Params[k])
+	}
+
+	r.result = def.Type
+	r.ends = make(map[spirv.ID]spirv.ID)
+	r.places = make(map[spirv.ID]place)
+	for _, b := range f.Blocks {
+		if isLoop(b) {
+			r.ends[b.Label] = r.newID()
+		}
+	}
+
+	g := newGraph(f)
+	for k, b := range f.Blocks {
+		if err := r.writeBlock(g, k, b); err != nil {
+			return err
+		}
+	}
+
+	r.do(spirv.OpFunctionEnd)
+	return nil
+}
+
+func isLoop(b *spirv.Block) bool { return b.Merge != nil && b.Merge.Op == spirv.OpLoopMerge }
+
+// end is the label of the last block that a block of the module has become.
+func (r *rewriter) end(label spirv.ID) spirv.ID {
+	if id, ok := r.ends[label]; ok {
+		return id
+	}
+	return label
+}
+
+func (r *rewriter) writeBlock(g *graph, n int, b *spirv.Block) error {
+	r.checked = make(map[spirv.ID]spirv.ID)
+	r.label(b.Label)
+	phis := 0
+	for phis < len(b.Insts) && b.Insts[phis].Op == spirv.OpPhi {
+		r.phi(&b.Insts[phis])
+		phis++
+	}
+
+	rest := b.Insts[phis:]
+	if n == 0 {
+		rest = r.variables(rest)
+	}
+
+	var again spirv.ID // continue target of a loop that was one block
+	if isLoop(b) {
+		if g.continued(n) {
+			return refuse(b.Merge, "a loop inside the continue construct of another")
+		}
+		again = r.loopHead(b)
+	}
+
+	for k := range rest {
+		r.inst(&rest[k])
+	}
+
+	switch {
+	case b.Term.Op == spirv.OpUnreachable:
+		if g.continued(n) {
+			return refuse(&b.Term, "inside a continue construct")
+		}
+		r.note(r.never(), site{kind: outcome.Unreachable, binding: outcome.NoBinding, source: r.m.Source(b.Term.Line)}, nil)
+		r.leave()
+		return nil
+
+	case again != 0:
+		r.do(spirv.OpBranch, again)
+		r.label(again)
+
+	case b.Merge != nil && !isLoop(b):
+		r.body.copy(b.Merge)
+	}
+
+	r.body.copy(&b.Term)
+	return nil
+}
+
+// refuse is the error for what a program of the profile may do and this package
+// cannot make safe.
+func refuse(in *spirv.Inst, format string, args ...any) error {
+	return program.Refuse(CodeFlow, in.Op.String(), in.Off, format, args...)
+}
+
+// phi copies an OpPhi; the predecessors may have been split.
+func (r *rewriter) phi(in *spirv.Inst) {
+	args := append([]uint32(nil), in.Args...)
+	for k := 1; k < len(args); k += 2 {
+		args[k] = uint32(r.end(spirv.ID(args[k])))
+	}
+	r.body.put(in.Op, words(in.Type, in.Result, args)...)
+}
+
+// variables copies the variables of a function, each zero at first, and returns the
+// other instructions of its first block.
+func (r *rewriter) variables(insts []spirv.Inst) (rest []spirv.Inst) {
+	for k := range insts {
+		in := insts[k]
+		if in.Op != spirv.OpVariable {
+			rest = append(rest, in)
+			continue
+		}
+		if len(in.Args) == 1 {
+			in.Args = []uint32{in.Args[0], uint32(r.null(&r.late, r.types[in.Type].elem.id))}
+		}
+		r.body.copy(&in)
+	}
+	return rest
+}
+
+// loopHead ends the header of a loop behind its phis, and looks at every round
+// whether the lane may go on. The loop's own instructions follow in a block of
+// their own:
+//
+//	header: phis, OpLoopMerge ─► turn ──────────────► the rest of the header
+//	                               └─► poll (rarely) ─┘
+//	                                      └─► leave: return from the function
+//
+// It returns the new continue target of a loop that was a single block.
+func (r *rewriter) loopHead(b *spirv.Block) (again spirv.ID) {
+	turn, poll, leave, rest := r.newID(), r.newID(), r.newID(), r.end(b.Label)
+	merge, cont := b.Merge.Arg(0), b.Merge.Arg(1)
+	if cont == b.Label {
+		// The block with the branch back is the end of this one, as phis know it.
+		again, rest = rest, r.newID()
+		cont = again
+	}
+
+	r.body.put(spirv.OpLoopMerge, words(merge, cont, b.Merge.Args[2:])...)
+	r.do(spirv.OpBranch, turn)
+
+	u := r.u32()
+	r.label(turn)
+	left := r.op(spirv.OpISub, u, r.load(u, r.vars.left), r.word(1))
+	r.do(spirv.OpStore, r.vars.left, left)
+	r.branch(r.op(spirv.OpIEqual, r.boolean(), left, r.word(0)), poll, rest, rest)
+
+	r.label(poll)
+	r.do(spirv.OpBranchConditional, r.op(spirv.OpFunctionCall, r.boolean(), r.helper(&r.helpers.poll)), leave, rest)
+
+	r.label(leave)
+	r.leave()
+	r.label(rest)
+	r.loops = true
+	return again
+}
+
+// leave returns from the function.
+func (r *rewriter) leave() {
+	if r.types[r.result].op == spirv.OpTypeVoid {
+		r.do(spirv.OpReturn)
+		return
+	}
+	r.do(spirv.OpReturnValue, r.null(&r.late, r.result))
+}
+
+// inst writes one instruction.
+func (r *rewriter) inst(in *spirv.Inst) {
+	switch in.Op {
+	case spirv.OpNop, spirv.OpLine, spirv.OpNoLine, spirv.OpUndef:
+		// An OpUndef has become a constant.
+
+	case spirv.OpAccessChain, spirv.OpInBoundsAccessChain:
+		r.follow(in)
+
+	case spirv.OpCopyObject:
+		if r.types[in.Type].op == spirv.OpTypePointer {
+			r.follow(in)
+			return
+		}
+		r.body.copy(in)
+
+	case spirv.OpLoad:
+		if p := r.placeOf(in.Arg(0)); p.root == r.p.Inline && len(p.path) == 0 {
+			r.loadInline(in)
+			return
+		}
+		r.accessing(in, 0)
+
+	case spirv.OpStore:
+		r.accessing(in, 0)
+	case spirv.OpArrayLength:
+		r.arrayLength(in)
+
+	case spirv.OpExtInst:
+		switch {
+		case !r.m.IsGLSL(in.Arg(0)):
+		case spirv.GLSL(in.Args[1]) == spirv.GLSLModf || spirv.GLSL(in.Args[1]) == spirv.GLSLFrexp:
+			r.accessing(in, 3)
+		default:
+			r.body.copy(in)
+		}
+
+	case spirv.OpControlBarrier:
+		// A trap before a barrier is told before what comes of it behind the barrier.
+		r.op(spirv.OpFunctionCall, r.void(), r.helper(&r.helpers.record))
+		r.body.copy(in)
+
+	case spirv.OpSDiv, spirv.OpUDiv, spirv.OpSRem, spirv.OpSMod, spirv.OpUMod:
+		r.divide(in)
+	case spirv.OpShiftLeftLogical, spirv.OpShiftRightLogical, spirv.OpShiftRightArithmetic:
+		r.shift(in)
+	case spirv.OpConvertFToS, spirv.OpConvertFToU:
+		r.toInt(in)
+	case spirv.OpBitFieldInsert, spirv.OpBitFieldSExtract, spirv.OpBitFieldUExtract:
+		r.bitField(in)
+	case spirv.OpVectorExtractDynamic, spirv.OpVectorInsertDynamic:
+		r.component(in)
+
+	default:
+		if isAtomic(in.Op) {
+			r.accessing(in, 0)
+			return
+		}
+		r.body.copy(in)
+		r.exact(in)
+	}
+}
+
+func isAtomic(o spirv.Opcode) bool {
+	return o >= spirv.OpAtomicLoad && o <= spirv.OpAtomicXor || o == spirv.OpAtomicFAddEXT
+}
+
+// accessing copies an instruction with its pointer, argument n, checked.
+func (r *rewriter) accessing(in *spirv.Inst, n int) {
+	c := *in
+	c.Args = append([]uint32(nil), in.Args...)
+	c.Args[n] = uint32(r.access(in, in.Arg(n)))
+	r.body.copy(&c)
+}
+
+// exact keeps a compiler from fusing a product and a sum, in programs whose results
+// are promised bit for bit.
+func (r *rewriter) exact(in *spirv.Inst) {
+	if r.p.Info.Tolerance != (program.Tolerance{}) {
+		return
+	}
+	switch in.Op {
+	case spirv.OpFNegate, spirv.OpFAdd, spirv.OpFSub, spirv.OpFMul, spirv.OpFDiv, spirv.OpVectorTimesScalar, spirv.OpDot:
+		if _, ok := r.m.Decoration(in.Result, spirv.DecorationNoContraction); !ok {
+			r.decorate(in.Result, spirv.DecorationNoContraction)
+		}
+	}
+}
+
+// graph is a function's control flow with the edges that merge instructions make.
+type graph struct {
+	*spirv.CFG
+	loops [][2]int // merge block, continue target
+	heads []int    // of the loops
+}
+
+func newGraph(f *spirv.Function) *graph {
+	shadow := &spirv.Function{Blocks: make([]*spirv.Block, len(f.Blocks))}
+	for k, b := range f.Blocks {
+		c := *b
+		if c.Merge != nil {
+			c.Targets = append(append([]spirv.ID(nil), b.Targets...), c.Merge.Arg(0))
+			if isLoop(b) {
+				c.Targets = append(c.Targets, c.Merge.Arg(1))
+			}
+		}
+		shadow.Blocks[k] = &c
+	}
+
+	g := &graph{CFG: spirv.NewCFG(shadow)}
+	for k, b := range f.Blocks {
+		if isLoop(b) {
+			g.loops = append(g.loops, [2]int{g.Index[b.Merge.Arg(0)], g.Index[b.Merge.Arg(1)]})
+			g.heads = append(g.heads, k)
+		}
+	}
+	return g
+}
+
+// continued reports whether a block lies in the continue construct of a loop that
+// it does not head.
+func (g *graph) continued(block int) bool {
+	for k, l := range g.loops {
+		if g.heads[k] != block && g.Dominates(l[1], block) && !g.Dominates(l[0], block) {
+			return true
+		}
+	}
+	return false
+}

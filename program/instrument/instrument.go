@@ -1,0 +1,415 @@
+package instrument
+
+import (
+	"encoding/binary"
+	"slices"
+
+	"capgpu/program"
+	"capgpu/program/spirv"
+	"capgpu/program/verify"
+)
+
+// CodeFlow is the code of a refusal by Instrument: control flow from which a lane
+// cannot be made to return.
+const CodeFlow = "SPV-2910"
+
+// Program is an instrumented program. It does not change.
+type Program struct {
+	// Module is the module, little-endian.
+	Module []byte
+	// Binding is the trap buffer's, in set 0.
+	Binding uint32
+	// EntryOff is where the push constants have the number of the entry, a u32, in
+	// bytes; the program's own come before it. A launch has EntryOff + 4 bytes of them.
+	EntryOff uint32
+
+	sites  []site
+	layout *layout
+}
+
+// Instrument rewrites an admitted program; see the package comment. The error is a
+// *program.Refusal.
+func Instrument(p *verify.Program) (*Program, error) {
+	r := &rewriter{
+		p: p, m: p.Module, next: spirv.ID(p.Module.Bound), layout: newLayout(p),
+		constants: make(map[constantKey]spirv.ID), splats: make(map[constantKey]spirv.ID), nulls: make(map[spirv.ID]spirv.ID),
+		bindings: make(map[spirv.ID]uint32), bounds: make(map[spirv.ID]uint64), counts: make(map[countKey]spirv.ID),
+	}
+
+	for n, id := range p.Bindings {
+		if id != 0 {
+			r.bindings[id] = uint32(n)
+		}
+	}
+
+	r.main = r.newID()
+	r.binding = uint32(len(p.Info.Bindings))
+	r.copyGlobals()
+	r.vars.site, r.vars.told, r.vars.entry = r.private(r.u32()), r.private(r.u32()), r.private(r.u32())
+	r.vars.left, r.vars.rounds, r.vars.most = r.private(r.u32()), r.private(r.u32()), r.private(r.u32())
+	r.declareTrap()
+	r.declareInline()
+
+	for _, f := range r.m.Functions {
+		if err := r.writeFunction(f); err != nil {
+			return nil, err
+		}
+	}
+
+	r.writeEntry()
+	r.writeHelpers()
+	return &Program{Module: r.module(), Binding: r.binding, EntryOff: r.entryOff, sites: r.sites, layout: r.layout}, nil
+}
+
+// rewriter is one module under way.
+type rewriter struct {
+	p *verify.Program
+	m *spirv.Module
+	*layout
+
+	next        spirv.ID
+	annotations code
+	globals     code // the module's
+	late        code // ours, after them
+	body        code // functions
+	known       map[string]spirv.ID
+	constants   map[constantKey]spirv.ID
+	splats      map[constantKey]spirv.ID
+	nulls       map[spirv.ID]spirv.ID
+	added       []spirv.ID // variables outside functions
+
+	bindings    map[spirv.ID]uint32 // by variable
+	binding     uint32              // the trap buffer's
+	trap        spirv.ID
+	inline      spirv.ID // the push constants, and in them the entry
+	entryMember uint32
+	entryOff    uint32
+	main        spirv.ID // what was the entry point
+	inputs      map[spirv.BuiltIn]spirv.ID
+
+	// Variables of the lane.
+	vars struct {
+		site, told         spirv.ID // what happened first, and what was recorded
+		entry              spirv.ID
+		left, rounds, most spirv.ID // rounds until the next poll, before the last, at most
+		index              []spirv.ID
+	}
+
+	helpers struct {
+		note   []spirv.ID // by the number of indices
+		poll   spirv.ID
+		record spirv.ID
+	}
+
+	lengths    [program.MaxBindings]spirv.ID
+	counts     map[countKey]spirv.ID
+	countOrder []countKey
+	bounds     map[spirv.ID]uint64 // constants that are lengths
+	sites      []site
+	loops      bool
+
+	// The function at hand.
+	result  spirv.ID
+	ends    map[spirv.ID]spirv.ID
+	places  map[spirv.ID]place
+	checked map[spirv.ID]spirv.ID // pointers, in this block
+}
+
+// dropped are decorations that say nothing, or would let a compiler depart from
+// what the lane engine does.
+var dropped = []spirv.Decoration{
+	spirv.DecorationRelaxedPrecision, spirv.DecorationNoSignedWrap, spirv.DecorationNoUnsignedWrap,
+	spirv.DecorationUserSemantic, spirv.DecorationUserTypeGOOGLE,
+}
+
+// kept are the extensions that mean something to a device.
+var kept = []string{
+	"SPV_KHR_storage_buffer_storage_class", "SPV_KHR_16bit_storage", "SPV_KHR_8bit_storage",
+	"SPV_KHR_vulkan_memory_model", "SPV_EXT_shader_atomic_float_add",
+}
+
+// copyGlobals copies types, constants and variables.
+func (r *rewriter) copyGlobals() {
+	for i := range r.m.Globals {
+		in := r.m.Globals[i]
+		switch in.Op {
+		case spirv.OpNop, spirv.OpLine, spirv.OpNoLine, spirv.OpExtInst:
+			continue
+
+		case spirv.OpUndef:
+			in.Op = spirv.OpConstantNull
+		case spirv.OpVariable:
+			if in.Result == r.p.Inline {
+				continue
+			}
+			if spirv.StorageClass(in.Args[0]) == spirv.StorageClassPrivate && len(in.Args) == 1 {
+				in.Args = []uint32{in.Args[0], uint32(r.null(&r.globals, r.types[in.Type].elem.id))}
+			}
+		}
+		r.globals.copy(&in)
+	}
+
+	for _, f := range r.m.Functions {
+		for _, b := range f.Blocks {
+			for k := range b.Insts {
+				if in := b.Insts[k]; in.Op == spirv.OpUndef {
+					in.Op = spirv.OpConstantNull
+					r.globals.copy(&in)
+				}
+			}
+		}
+	}
+}
+
+// declareTrap declares the trap buffer.
+func (r *rewriter) declareTrap() {
+	slot, slots, block := r.newID(), r.newID(), r.newID()
+	r.late.put(spirv.OpTypeArray, words(slot, r.u32(), r.word(SlotBytes/4))...)
+	r.late.put(spirv.OpTypeRuntimeArray, words(slots, slot)...)
+	r.late.put(spirv.OpTypeStruct, words(block, r.u32(), r.u32(), slots)...)
+	r.decorate(slot, spirv.DecorationArrayStride, 4)
+	r.decorate(slots, spirv.DecorationArrayStride, SlotBytes)
+	r.decorate(block, spirv.DecorationBlock)
+	for member, off := range []uint32{FirstOff, StopOff, HeadBytes} {
+		r.annotations.put(spirv.OpMemberDecorate, uint32(block), uint32(member), uint32(spirv.DecorationOffset), off)
+	}
+
+	r.trap = r.newID()
+	class := spirv.StorageClassStorageBuffer
+	r.late.put(spirv.OpVariable, words(r.pointer(class, block), r.trap, uint32(class))...)
+	r.decorate(r.trap, spirv.DecorationDescriptorSet, 0)
+	r.decorate(r.trap, spirv.DecorationBinding, r.binding)
+	if !r.vulkan() {
+		r.decorate(r.trap, spirv.DecorationCoherent)
+	}
+	r.added = append(r.added, r.trap)
+}
+
+// declareInline declares the push constants: the program's, and the entry.
+func (r *rewriter) declareInline() {
+	r.entryOff = r.p.Info.InlineBytes
+	block := r.newID()
+	members := []spirv.ID{}
+	offset := func(member, off uint32) {
+		r.annotations.put(spirv.OpMemberDecorate, uint32(block), member, uint32(spirv.DecorationOffset), off)
+	}
+
+	if r.inline = r.p.Inline; r.inline != 0 {
+		t := r.typeOf(r.inline).elem
+		for k, m := range t.members {
+			members = append(members, m.id)
+			offset(uint32(k), uint32(r.memberOff(inPush, t, k)))
+		}
+	} else {
+		r.inline = r.newID()
+		r.added = append(r.added, r.inline)
+	}
+
+	r.entryMember = uint32(len(members))
+	offset(r.entryMember, r.entryOff)
+	r.decorate(block, spirv.DecorationBlock)
+	r.late.put(spirv.OpTypeStruct, words(block, members, r.u32())...)
+	class := spirv.StorageClassPushConstant
+	r.late.put(spirv.OpVariable, words(r.pointer(class, block), r.inline, uint32(class))...)
+}
+
+// builtIn loads an input of n words.
+func (r *rewriter) builtIn(b spirv.BuiltIn, n int) (parts []spirv.ID) {
+	id := r.input(b, n)
+	var t *typ
+	if d := r.m.Def(id); d != nil {
+		t = r.types[d.Type].elem
+	}
+
+	u := r.u32()
+	if t == nil {
+		v := r.load(r.vector(u, uint32(n)), id)
+		return r.split(u, v, n)
+	}
+
+	parts = r.split(t.scalar().id, r.load(t.id, id), n)
+	for k := range parts {
+		if t.scalar().signed {
+			parts[k] = r.op(spirv.OpBitcast, u, parts[k])
+		}
+	}
+	return parts
+}
+
+func (r *rewriter) split(t, v spirv.ID, n int) (parts []spirv.ID) {
+	if n == 1 {
+		return []spirv.ID{v}
+	}
+	for k := range n {
+		id := r.newID()
+		r.body.put(spirv.OpCompositeExtract, uint32(t), uint32(id), uint32(v), uint32(k))
+		parts = append(parts, id)
+	}
+	return parts
+}
+
+// input is the variable of a built-in: the module's, or a new one. An entry point
+// has one of each.
+func (r *rewriter) input(b spirv.BuiltIn, n int) spirv.ID {
+	if r.inputs == nil {
+		r.inputs = make(map[spirv.BuiltIn]spirv.ID)
+		listed := r.listed()
+		for i := range r.m.Globals {
+			in := &r.m.Globals[i]
+			if in.Op != spirv.OpVariable || spirv.StorageClass(in.Args[0]) != spirv.StorageClassInput {
+				continue
+			}
+			if d, ok := r.m.Decoration(in.Result, spirv.DecorationBuiltIn); ok {
+				have := spirv.BuiltIn(d.Args[2])
+				if r.inputs[have] == 0 || slices.Contains(listed, uint32(in.Result)) {
+					r.inputs[have] = in.Result
+				}
+			}
+		}
+	}
+
+	id := r.inputs[b]
+	if id == 0 {
+		id = r.newID()
+		r.inputs[b] = id
+		class := spirv.StorageClassInput
+		r.late.put(spirv.OpVariable, words(r.pointer(class, r.vector(r.u32(), uint32(n))), id, uint32(class))...)
+		r.decorate(id, spirv.DecorationBuiltIn, uint32(b))
+	}
+
+	if !slices.Contains(r.added, id) {
+		r.added = append(r.added, id)
+	}
+	return id
+}
+
+// listed is the interface of the module's entry point.
+func (r *rewriter) listed() []uint32 {
+	e := &r.m.EntryPoints[0]
+	_, n := spirv.Text(e.Args[2:])
+	return e.Args[2+n:]
+}
+
+// module puts the sections together.
+func (r *rewriter) module() []byte {
+	var c code
+	for i := range r.m.Capabilities {
+		c.copy(&r.m.Capabilities[i])
+	}
+
+	storage := r.m.Version >= 0x00010300
+	for i := range r.m.Extensions {
+		name, _ := spirv.Text(r.m.Extensions[i].Args)
+		if slices.Contains(kept, name) {
+			c.copy(&r.m.Extensions[i])
+			storage = storage || name == kept[0]
+		}
+	}
+	if !storage {
+		c.put(spirv.OpExtension, text(kept[0])...)
+	}
+
+	for i := range r.m.Imports {
+		if r.m.IsGLSL(r.m.Imports[i].Result) {
+			c.copy(&r.m.Imports[i])
+		}
+	}
+
+	c.copy(&r.m.MemoryModel)
+	r.entryPoint(&c)
+	for i := range r.m.Modes {
+		c.copy(&r.m.Modes[i])
+	}
+
+	r.decorations(&c)
+	for _, part := range []code{r.annotations, r.globals, r.late, r.body} {
+		c = append(c, part...)
+	}
+
+	out := make([]byte, 0, 4*len(c)+20)
+	for _, w := range append([]uint32{0x07230203, r.m.Version, 0, uint32(r.next), 0}, c...) {
+		out = binary.LittleEndian.AppendUint32(out, w)
+	}
+	return out
+}
+
+// entryPoint writes OpEntryPoint with the interface: from SPIR-V 1.4 on all
+// variables outside functions, before that the inputs.
+func (r *rewriter) entryPoint(c *code) {
+	e := &r.m.EntryPoints[0]
+	_, n := spirv.Text(e.Args[2:])
+	args := slices.Clone(e.Args[:2+n])
+	seen := make(map[uint32]bool)
+	list := slices.Clone(r.listed())
+	for _, id := range r.added {
+		if d := r.m.Def(id); r.m.Version >= 0x00010400 || d != nil || r.isInput(id) {
+			list = append(list, uint32(id))
+		}
+	}
+
+	for _, id := range list {
+		if !seen[id] {
+			seen[id] = true
+			args = append(args, id)
+		}
+	}
+	c.put(spirv.OpEntryPoint, args...)
+}
+
+func (r *rewriter) isInput(id spirv.ID) bool {
+	for _, have := range r.inputs {
+		if have == id {
+			return true
+		}
+	}
+	return false
+}
+
+// decorations copies the module's, but for those dropped and those of what is not
+// there any more.
+func (r *rewriter) decorations(c *code) {
+	for i := range r.m.Annotations {
+		in := &r.m.Annotations[i]
+		d := 1
+		switch in.Op {
+		case spirv.OpDecorate:
+		case spirv.OpMemberDecorate:
+			d = 2
+		default:
+			continue
+		}
+
+		if slices.Contains(dropped, spirv.Decoration(in.Args[d])) || r.gone(in.Arg(0)) {
+			continue
+		}
+		c.copy(in)
+	}
+}
+
+// gone reports that an id is not in the rewritten module.
+func (r *rewriter) gone(id spirv.ID) bool {
+	d := r.m.Def(id)
+	if d == nil {
+		return false // a label
+	}
+	switch d.Op {
+	case spirv.OpAccessChain, spirv.OpInBoundsAccessChain, spirv.OpString:
+		return true
+	case spirv.OpCopyObject:
+		return r.types[d.Type].op == spirv.OpTypePointer
+	case spirv.OpExtInst:
+		return !r.m.IsGLSL(d.Arg(0))
+	case spirv.OpExtInstImport:
+		return !r.m.IsGLSL(id)
+	}
+	return false
+}
+
+// text is a string as words.
+func text(s string) []uint32 {
+	out := make([]uint32, len(s)/4+1)
+	for i := range len(s) {
+		out[i/4] |= uint32(s[i]) << (8 * (i % 4))
+	}
+	return out
+}
