@@ -158,21 +158,41 @@ func (r *rewriter) vulkan() bool {
 	return spirv.MemoryModel(r.m.MemoryModel.Args[1]) == spirv.MemoryModelVulkan
 }
 
-// writeEntry writes the entry point: the prologue, the program's own entry point as
-// a function, and the record.
-func (r *rewriter) writeEntry() {
+// writeEntry writes the entry point. Its head comes last, when all that the functions
+// need is known: the prologue, in a block before the program's first.
+//
+//	prologue ─► skip: return, because an earlier entry has ended early
+//	        └─► ready: lengths, shared memory ─► the program's blocks
+func (r *rewriter) writeEntry() error {
+	whole := r.body
+	r.body = nil
+	if err := r.writeFunction(r.p.Entry); err != nil {
+		return err
+	}
+
+	rest := r.body
+	r.body = whole
+	r.body.copy(&r.p.Entry.Def)
+	r.label(r.newID())
+	r.body = append(r.body, r.entryVars...)
+	r.prologue()
+	r.do(spirv.OpBranch, r.p.Entry.Blocks[0].Label)
+	r.body = append(r.body, rest...)
+	return nil
+}
+
+func (r *rewriter) prologue() {
 	u, b := r.u32(), r.boolean()
-	skip, run := r.newID(), r.newID()
-	r.begin(r.p.Entry.ID(), r.void())
+	skip, ready := r.newID(), r.newID()
 	at := r.op(spirv.OpAccessChain, r.pointer(spirv.StorageClassPushConstant, u), r.inline, r.word(r.entryMember))
 	entry := r.load(u, at)
 	first := r.load(u, r.trapWord(r.word(0)))
-	r.branch(r.op(spirv.OpULessThan, b, first, entry), skip, run, run)
+	r.branch(r.op(spirv.OpULessThan, b, first, entry), skip, ready, ready)
 
 	r.label(skip)
 	r.do(spirv.OpReturn)
 
-	r.label(run)
+	r.label(ready)
 	r.do(spirv.OpStore, r.vars.entry, entry)
 	lengths := make(map[uint32]spirv.ID)
 	length := func(binding uint32) spirv.ID {
@@ -202,16 +222,12 @@ func (r *rewriter) writeEntry() {
 	}
 
 	r.clearShared()
-	r.op(spirv.OpFunctionCall, r.void(), r.main)
-	r.op(spirv.OpFunctionCall, r.void(), r.helper(&r.helpers.record))
-	r.do(spirv.OpReturn)
-	r.do(spirv.OpFunctionEnd)
 }
 
 // clearShared makes shared memory zero: lane i writes the elements i, i + lanes, …
 // of each array.
 func (r *rewriter) clearShared() {
-	if len(r.p.Shared) == 0 {
+	if len(r.p.Shared) == 0 || !r.cleared {
 		return
 	}
 

@@ -6,18 +6,17 @@ import (
 	"capgpu/program/spirv"
 )
 
-// writeFunction writes a function of the module.
+// writeFunction writes a function of the module. The entry point lacks its head: see
+// writeEntry.
 func (r *rewriter) writeFunction(f *spirv.Function) error {
-	def := f.Def
-	if f == r.p.Entry {
-		def.Result = r.main // the entry point's id is the prologue's
+	if r.inEntry = f == r.p.Entry; !r.inEntry {
+		r.body.copy(&f.Def)
 	}
-	r.body.copy(&def)
 	for k := range f.Params {
 		r.body.copy(&f.Params[k])
 	}
 
-	r.result = def.Type
+	r.result = f.Def.Type
 	r.ends = make(map[spirv.ID]spirv.ID)
 	r.places = make(map[spirv.ID]place)
 	for _, b := range f.Blocks {
@@ -58,7 +57,11 @@ func (r *rewriter) writeBlock(g *graph, n int, b *spirv.Block) error {
 
 	rest := b.Insts[phis:]
 	if n == 0 {
-		rest = r.variables(rest)
+		into := &r.body
+		if r.inEntry {
+			into = &r.entryVars
+		}
+		rest = r.variables(into, rest)
 	}
 
 	var again spirv.ID // continue target of a loop that was one block
@@ -79,6 +82,10 @@ func (r *rewriter) writeBlock(g *graph, n int, b *spirv.Block) error {
 			return refuse(&b.Term, "inside a continue construct")
 		}
 		r.note(r.never(), site{kind: outcome.Unreachable, binding: outcome.NoBinding, source: r.m.Source(b.Term.Line)}, nil)
+		r.leave()
+		return nil
+
+	case b.Term.Op == spirv.OpReturn:
 		r.leave()
 		return nil
 
@@ -109,9 +116,9 @@ func (r *rewriter) phi(in *spirv.Inst) {
 	r.body.put(in.Op, words(in.Type, in.Result, args)...)
 }
 
-// variables copies the variables of a function, each zero at first, and returns the
+// variables moves the variables of a function, each zero at first, and returns the
 // other instructions of its first block.
-func (r *rewriter) variables(insts []spirv.Inst) (rest []spirv.Inst) {
+func (r *rewriter) variables(into *code, insts []spirv.Inst) (rest []spirv.Inst) {
 	for k := range insts {
 		in := insts[k]
 		if in.Op != spirv.OpVariable {
@@ -121,7 +128,7 @@ func (r *rewriter) variables(insts []spirv.Inst) (rest []spirv.Inst) {
 		if len(in.Args) == 1 {
 			in.Args = []uint32{in.Args[0], uint32(r.null(&r.late, r.types[in.Type].elem.id))}
 		}
-		r.body.copy(&in)
+		into.copy(&in)
 	}
 	return rest
 }
@@ -163,8 +170,13 @@ func (r *rewriter) loopHead(b *spirv.Block) (again spirv.ID) {
 	return again
 }
 
-// leave returns from the function.
+// leave returns from the function. A lane that returns from the entry point is gone
+// for the barriers of others; so it tells what it has to tell here, and not in a
+// function around the program's.
 func (r *rewriter) leave() {
+	if r.inEntry {
+		r.op(spirv.OpFunctionCall, r.void(), r.helper(&r.helpers.record))
+	}
 	if r.types[r.result].op == spirv.OpTypeVoid {
 		r.do(spirv.OpReturn)
 		return

@@ -29,9 +29,13 @@ type Program struct {
 
 // Instrument rewrites an admitted program; see the package comment. The error is a
 // *program.Refusal.
-func Instrument(p *verify.Program) (*Program, error) {
+func Instrument(p *verify.Program) (*Program, error) { return rewrite(p, true) }
+
+// rewrite is Instrument; without cleared, shared memory is left as it is, for tests.
+func rewrite(p *verify.Program, cleared bool) (*Program, error) {
 	r := &rewriter{
-		p: p, m: p.Module, next: spirv.ID(p.Module.Bound), layout: newLayout(p),
+		cleared: cleared,
+		p:       p, m: p.Module, next: spirv.ID(p.Module.Bound), layout: newLayout(p),
 		constants: make(map[constantKey]spirv.ID), splats: make(map[constantKey]spirv.ID), nulls: make(map[spirv.ID]spirv.ID),
 		bindings: make(map[spirv.ID]uint32), bounds: make(map[spirv.ID]uint64), counts: make(map[countKey]spirv.ID),
 	}
@@ -42,7 +46,6 @@ func Instrument(p *verify.Program) (*Program, error) {
 		}
 	}
 
-	r.main = r.newID()
 	r.binding = uint32(len(p.Info.Bindings))
 	r.copyGlobals()
 	r.vars.site, r.vars.told, r.vars.entry = r.private(r.u32()), r.private(r.u32()), r.private(r.u32())
@@ -51,12 +54,17 @@ func Instrument(p *verify.Program) (*Program, error) {
 	r.declareInline()
 
 	for _, f := range r.m.Functions {
+		if f == p.Entry {
+			continue
+		}
 		if err := r.writeFunction(f); err != nil {
 			return nil, err
 		}
 	}
 
-	r.writeEntry()
+	if err := r.writeEntry(); err != nil {
+		return nil, err
+	}
 	r.writeHelpers()
 	return &Program{Module: r.module(), Binding: r.binding, EntryOff: r.entryOff, sites: r.sites, layout: r.layout}, nil
 }
@@ -66,6 +74,7 @@ type rewriter struct {
 	p *verify.Program
 	m *spirv.Module
 	*layout
+	cleared bool
 
 	next        spirv.ID
 	annotations code
@@ -84,7 +93,6 @@ type rewriter struct {
 	inline      spirv.ID // the push constants, and in them the entry
 	entryMember uint32
 	entryOff    uint32
-	main        spirv.ID // what was the entry point
 	inputs      map[spirv.BuiltIn]spirv.ID
 
 	// Variables of the lane.
@@ -108,7 +116,10 @@ type rewriter struct {
 	sites      []site
 	loops      bool
 
+	entryVars code // of the entry point
+
 	// The function at hand.
+	inEntry bool
 	result  spirv.ID
 	ends    map[spirv.ID]spirv.ID
 	places  map[spirv.ID]place

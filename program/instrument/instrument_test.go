@@ -11,7 +11,6 @@ import (
 
 	"capgpu/program"
 	"capgpu/program/instrument"
-	"capgpu/program/library"
 	"capgpu/program/verify"
 )
 
@@ -71,19 +70,4 @@ func spirvVal(t testing.TB, module []byte) string {
 	}
 	require.IsType(t, &exec.ExitError{}, err)
 	return strings.TrimSpace(string(out)) + " "
-}
-
-func TestLibrary(t *testing.T) {
-	for _, name := range library.Names() {
-		t.Run(name, func(t *testing.T) {
-			data, _ := library.Bundle(name)
-			p, err := verify.Admit(data, verify.DefaultLimits())
-			require.NoError(t, err)
-			i, err := instrument.Instrument(p)
-			require.NoError(t, err)
-			again(t, p, i)
-			require.Empty(t, spirvVal(t, i.Module))
-			t.Logf("%d bytes, %d before", len(i.Module), len(p.Module.Words)*4)
-		})
-	}
 }
