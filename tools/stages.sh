@@ -21,7 +21,7 @@ build() { tools/build.sh bin device-manager gpu-service gpu-mock gpu-gate gpuctl
 
 # Packages without goroutines of their own to race, or that only start processes built
 # without the detector.
-plain='^capgpu/(cmd/gpuctl/npy|conformance|internal/(archtest|cmdline|crashpoint|crashtest)|model/(chat|gguf|llama2c|modeltest|quant|safetensors|sample|synth|tokenizer)|packaging|program/(lane|library|native|spirv|verify)|qemu|ring/model|schema)(/|$)'
+plain='^capgpu/(cmd/gpuctl/npy|conformance|internal/(archtest|cmdline|crashpoint|crashtest)|model/(chat|gguf|llama2c|modeltest|quant|safetensors|sample|synth|tokenizer)|packaging|program/(instrument|lane|library|native|spirv|verify)|qemu|ring/model|schema)(/|$)'
 
 # The manager's tests mostly wait, and longest: they begin first, and others run beside
 # them.

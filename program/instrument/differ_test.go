@@ -66,7 +66,7 @@ func run(p *verify.Program, i *instrument.Program, ip *verify.Program, o lane.Op
 			data = l.Bindings[b]
 		}
 		lengths = append(lengths, uint64(len(data)))
-		more := make([]byte, len(data)+pad+8)
+		more := make([]byte, len(data)+pad)
 		for k := len(data); k < len(more); k++ {
 			more[k] = 0xA5
 		}
@@ -161,7 +161,7 @@ func fresh(l *lane.Launch) *lane.Launch {
 	c := *l
 	c.Bindings = nil
 	for _, b := range l.Bindings {
-		c.Bindings = append(c.Bindings, append(make([]byte, 0, len(b)+8), b...))
+		c.Bindings = append(c.Bindings, append(make([]byte, 0, (len(b)+15)/8*8), b...))
 	}
 	return &c
 }

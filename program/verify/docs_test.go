@@ -48,6 +48,9 @@ func TestProfilePage(t *testing.T) {
 
 	engine, err := filepath.Glob("../lane/*.go")
 	require.NoError(t, err)
+	devices, err := filepath.Glob("../instrument/*.go")
+	require.NoError(t, err)
+	engine = append(engine, devices...)
 	for _, file := range engine {
 		source, err := os.ReadFile(file)
 		require.NoError(t, err)
