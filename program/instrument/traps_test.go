@@ -14,7 +14,7 @@ import (
 	"capgpu/program/verify"
 )
 
-// bench is a program with buffers A (u32, read and written) and B (u32, read),
+// workbench is a program with buffers A (u32, read and written) and B (u32, read),
 // C (u32 n; vec3 of f32, stride 12), push constants (u32 n, u32 m[3]), shared s[8]
 // of u32 and t[2][3] of vec2, for workgroups of 64.
 type workbench struct {
