@@ -1,0 +1,131 @@
+package oracle_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"capgpu/bench/oracle"
+	"capgpu/bench/vulkan"
+	"capgpu/outcome"
+	"capgpu/program"
+	"capgpu/program/instrument"
+	"capgpu/program/lane"
+	"capgpu/program/library"
+	"capgpu/program/library/librarytest"
+	"capgpu/program/verify"
+)
+
+// instrumented is a program of the library, rewritten for a device.
+func instrumented(t *testing.T, name string) (*verify.Program, *instrument.Program) {
+	data, _ := library.Bundle(name)
+	p, err := verify.Admit(data, verify.DefaultLimits())
+	require.NoError(t, err)
+	i, err := instrument.Instrument(p)
+	require.NoError(t, err)
+	return p, i
+}
+
+// runInstrumented does what a driver would: the bindings, the trap buffer behind
+// them, the entry's number behind the push constants.
+func runInstrumented(t *testing.T, e *vulkan.Process, i *instrument.Program, c librarytest.Case, grid program.Dim3, first, rounds uint32) ([][]byte, instrument.Report) {
+	trap := make([]byte, instrument.BufferBytes(2))
+	instrument.ArmHead(trap)
+	binary.LittleEndian.PutUint32(trap[instrument.FirstOff:], first)
+	job := vulkan.Job{SPIRV: i.Module, Grid: [3]uint32{grid.X, grid.Y, grid.Z}, Timeout: time.Minute}
+	var lengths []uint64
+	for _, b := range c.Bindings {
+		lengths = append(lengths, uint64(len(b)))
+		if len(b) == 0 {
+			b = make([]byte, 4) // a device has no binding without bytes
+		}
+		job.Bindings = append(job.Bindings, bytes.Clone(b))
+	}
+
+	const entry = 1
+	require.NoError(t, instrument.ArmSlot(trap[instrument.SlotOff(entry):], lengths, rounds))
+	job.Bindings = append(job.Bindings, trap)
+	require.Equal(t, int(i.Binding), len(job.Bindings)-1)
+	job.Inline = make([]byte, i.EntryOff+4)
+	copy(job.Inline, c.Inline)
+	binary.LittleEndian.PutUint32(job.Inline[i.EntryOff:], entry)
+	block := librarytest.Block(c.Kernel)
+	for k, n := range []uint32{block.X, block.Y, block.Z} {
+		job.Constants = append(job.Constants, vulkan.Constant{ID: program.SpecBlockX + uint32(k), Value: uint64(n), Bytes: 4})
+	}
+
+	out, err := e.Run(&job)
+	require.NoError(t, err, c.Name)
+	r, err := i.Decode(out[i.Binding][instrument.SlotOff(entry):], grid, lengths)
+	require.NoError(t, err)
+	for k, b := range c.Bindings {
+		out[k] = out[k][:len(b)]
+	}
+	return out[:len(c.Bindings)], r
+}
+
+// TestInstrumented: drivers take the instrumented kernels of the library, with the
+// right results, and where the engine traps they record the binding and the offset
+// that it tells. Which of the lanes that trap is recorded is theirs.
+func TestInstrumented(t *testing.T) {
+	drivers, missing := oracle.Drivers()
+	if len(drivers) == 0 {
+		t.Skipf("SKIPPED: %v", missing)
+	}
+
+	cases := int(number(t, "CAPGPU_ORACLE_CASES", 6))
+	for _, d := range drivers {
+		e, err := vulkan.Open(d)
+		require.NoError(t, err)
+		t.Cleanup(e.Close)
+		ran, traps, exact := 0, 0, 0
+		for _, name := range library.Names() {
+			p, i := instrumented(t, name)
+			if name == "spin" {
+				_, r := runInstrumented(t, e, i, librarytest.Case{Kernel: name, Name: name}, program.Dim3{X: 2, Y: 1, Z: 1}, instrument.NoEntry, 10_000)
+				require.Equal(t, instrument.TooLong, r.End)
+				continue
+			}
+
+			r := rand.New(rand.NewPCG(7, uint64(len(name))))
+			for _, c := range append(librarytest.Cases(name, r, librarytest.Edges(name)+cases), librarytest.Traps(name)...) {
+				got, r := runInstrumented(t, e, i, c, c.Natural(), instrument.NoEntry, 0)
+				ran++
+				if !c.Traps {
+					require.Equal(t, instrument.Report{}, r, c.Name)
+					require.NoError(t, c.Compare(got), "on %s", e.Device().Driver)
+					continue
+				}
+
+				traps++
+				want := engineTrap(t, p, c)
+				require.Equal(t, instrument.Trapped, r.End, c.Name)
+				require.Equal(t, want.Kind, r.Trap.Kind, c.Name)
+				require.Equal(t, want.Binding, r.Trap.Binding, c.Name)
+				if want == r.Trap {
+					exact++
+				}
+
+				// Behind a trap of an earlier entry nothing happens.
+				got, r = runInstrumented(t, e, i, c, c.Natural(), 0, 0)
+				require.Equal(t, instrument.Report{}, r, c.Name)
+				for k := range got {
+					require.True(t, bytes.Equal(c.Bindings[k], got[k]), "%s: binding %d", c.Name, k)
+				}
+			}
+		}
+		t.Logf("oracle: %s: %d instrumented launches, %d of them trap, %d with the very trap of the engine", e.Device().Driver, ran, traps, exact)
+	}
+}
+
+// engineTrap is the trap of the lane engine.
+func engineTrap(t *testing.T, p *verify.Program, c librarytest.Case) outcome.Trap {
+	k, err := lane.Compile(p, lane.Options{Block: p.Info.Block})
+	require.NoError(t, err)
+	grid := c.Natural()
+	return k.NewWorker().Run(&lane.Launch{Grid: grid, Bindings: c.Fresh(), Inline: c.Inline}, 0, grid.Count(), nil).Trap
+}
