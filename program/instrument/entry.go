@@ -74,12 +74,17 @@ func (r *rewriter) writeNote(id spirv.ID, n int) {
 	r.do(spirv.OpFunctionEnd)
 }
 
-// writePoll writes bool poll(): whether the lane has to leave its loops. Once it
-// has, each further loop asks in its first round.
+// writePoll writes bool poll(uint more): whether the lane has to leave its loops,
+// before more rounds. Once it has, each further loop asks before its first round.
 func (r *rewriter) writePoll() {
 	u, b := r.u32(), r.boolean()
-	r.begin(r.helpers.poll, b)
-	rounds := r.op(spirv.OpIAdd, u, r.load(u, r.vars.rounds), r.word(PollRounds))
+	args := r.begin(r.helpers.poll, b, u)
+	sum := func(a, more spirv.ID) spirv.ID { // or the greatest number
+		n := r.op(spirv.OpIAdd, u, a, more)
+		return r.op(spirv.OpSelect, u, r.op(spirv.OpULessThan, b, n, a), r.word(1<<32-1), n)
+	}
+	rounds := sum(r.load(u, r.vars.rounds), r.op(spirv.OpISub, u, r.word(PollRounds), r.load(u, r.vars.left)))
+	rounds = sum(rounds, args[0])
 	r.do(spirv.OpStore, r.vars.rounds, rounds)
 	stop := r.op(spirv.OpAtomicLoad, u, r.trapWord(r.word(1)), r.scope(), r.word(0))
 	stopped := r.op(spirv.OpINotEqual, b, stop, r.word(0))

@@ -19,13 +19,14 @@ func (r *rewriter) writeFunction(f *spirv.Function) error {
 	r.result = f.Def.Type
 	r.ends = make(map[spirv.ID]spirv.ID)
 	r.places = make(map[spirv.ID]place)
-	for _, b := range f.Blocks {
-		if isLoop(b) {
+	g := newGraph(f)
+	r.before, r.heads = r.findCounted(f, g)
+	for k, b := range f.Blocks {
+		if isLoop(b) && !r.heads[k] || r.before[k] != nil {
 			r.ends[b.Label] = r.newID()
 		}
 	}
 
-	g := newGraph(f)
 	for k, b := range f.Blocks {
 		if err := r.writeBlock(g, k, b); err != nil {
 			return err
@@ -65,10 +66,10 @@ func (r *rewriter) writeBlock(g *graph, n int, b *spirv.Block) error {
 	}
 
 	var again spirv.ID // continue target of a loop that was one block
-	if isLoop(b) {
-		if g.continued(n) {
-			return refuse(b.Merge, "a loop inside the continue construct of another")
-		}
+	if isLoop(b) && g.continued(n) {
+		return refuse(b.Merge, "a loop inside the continue construct of another")
+	}
+	if isLoop(b) && !r.heads[n] {
 		again = r.loopHead(b)
 	}
 
@@ -93,7 +94,9 @@ func (r *rewriter) writeBlock(g *graph, n int, b *spirv.Block) error {
 		r.do(spirv.OpBranch, again)
 		r.label(again)
 
-	case b.Merge != nil && !isLoop(b):
+	case r.before[n] != nil:
+		r.charge(r.before[n], r.end(b.Label))
+	case b.Merge != nil && (!isLoop(b) || r.heads[n]):
 		r.body.copy(b.Merge)
 	}
 
@@ -161,7 +164,7 @@ func (r *rewriter) loopHead(b *spirv.Block) (again spirv.ID) {
 	r.branch(r.op(spirv.OpIEqual, r.boolean(), left, r.word(0)), poll, rest, rest)
 
 	r.label(poll)
-	r.do(spirv.OpBranchConditional, r.op(spirv.OpFunctionCall, r.boolean(), r.helper(&r.helpers.poll)), leave, rest)
+	r.do(spirv.OpBranchConditional, r.op(spirv.OpFunctionCall, r.boolean(), r.helper(&r.helpers.poll), r.word(0)), leave, rest)
 
 	r.label(leave)
 	r.leave()

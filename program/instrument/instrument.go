@@ -121,6 +121,8 @@ type rewriter struct {
 	// The function at hand.
 	inEntry bool
 	result  spirv.ID
+	before  map[int]*counted // loops, by the block before each
+	heads   map[int]bool     // of those loops
 	ends    map[spirv.ID]spirv.ID
 	places  map[spirv.ID]place
 	checked map[spirv.ID]spirv.ID // pointers, in this block
