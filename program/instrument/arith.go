@@ -103,8 +103,7 @@ func (r *rewriter) shift(in *spirv.Inst) {
 func (r *rewriter) toInt(in *spirv.Inst) {
 	from, to := r.typeOf(in.Arg(0)), r.types[in.Type]
 	width := to.scalar().width
-	// The first number above the range, the least in it, and the integers there. What
-	// is between the least and the next is 0 for unsigned integers.
+	// The first number above the range, the least in it, and the integers there.
 	above, least := math.Ldexp(1, int(width)), 0.0
 	most, lowest := uint64(math.MaxUint64), uint64(0)
 	if in.Op == spirv.OpConvertFToS {
@@ -133,7 +132,7 @@ func (r *rewriter) real(t *typ, v float64) spirv.ID {
 	return r.number(t, uint64(math.Float32bits(float32(v))))
 }
 
-// bitField computes a bit field whose offset and count are not known: SPIR-V
+// bitField computes a bit field with an offset and count that are not known: SPIR-V
 // defines it only within the width. Bits beyond are none.
 func (r *rewriter) bitField(in *spirv.Inst) {
 	n := 1

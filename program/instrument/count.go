@@ -27,24 +27,17 @@ type localUse struct {
 // findCounted finds the counted loops of a function: by the block before each.
 func (r *rewriter) findCounted(f *spirv.Function, g *graph) (before map[int]*counted, heads map[int]bool) {
 	before, heads = make(map[int]*counted), make(map[int]bool)
-	if len(g.heads) == 0 {
+	if len(g.loops) == 0 {
 		return before, heads
 	}
 
 	variables, defined := localUses(f)
-	preds := make([][]int, len(f.Blocks))
-	for k, b := range f.Blocks {
-		for _, t := range b.Targets {
-			preds[g.Index[t]] = append(preds[g.Index[t]], k)
-		}
-	}
-
-	for k, h := range g.heads {
-		merge, cont := g.loops[k][0], g.loops[k][1]
+	for k := range g.loops {
+		l := &g.loops[k]
 		c := &counted{variables: variables, defined: defined}
-		c.inside = func(b int) bool { return g.Dominates(h, b) && !g.Dominates(merge, b) }
-		if at, ok := r.isCounted(f, g, c, h, merge, cont, preds[h]); ok && before[at] == nil {
-			before[at], heads[h] = c, true
+		c.inside = func(b int) bool { return g.within(b, k) }
+		if at, ok := r.isCounted(f, g, c, l); ok && before[at] == nil {
+			before[at], heads[l.head] = c, true
 		}
 	}
 	return before, heads
@@ -80,11 +73,12 @@ func localUses(f *spirv.Function) (map[spirv.ID]*localUse, map[spirv.ID]int) {
 }
 
 // isCounted fills in c, and returns the block before the loop.
-func (r *rewriter) isCounted(f *spirv.Function, g *graph, c *counted, head, merge, cont int, preds []int) (before int, ok bool) {
-	if len(preds) != 2 || preds[0] != cont && preds[1] != cont || head == cont {
+func (r *rewriter) isCounted(f *spirv.Function, g *graph, c *counted, l *loop) (before int, ok bool) {
+	preds := g.preds[l.head]
+	if len(preds) != 2 || preds[0] != l.cont && preds[1] != l.cont || l.head == l.cont {
 		return 0, false // the continue construct is one block
 	}
-	if before = preds[0]; before == cont {
+	if before = preds[0]; before == l.cont {
 		before = preds[1]
 	}
 	if b := f.Blocks[before]; b.Term.Op != spirv.OpBranch || b.Merge != nil || c.inside(before) {
@@ -92,39 +86,21 @@ func (r *rewriter) isCounted(f *spirv.Function, g *graph, c *counted, head, merg
 	}
 
 	// The test is in the head, or in a block that only the head leads to.
-	test := head
-	if b := f.Blocks[head]; b.Term.Op == spirv.OpBranch {
-		if test = g.Index[b.Targets[0]]; len(g.Preds[test]) != 1 || test == cont {
+	test := l.head
+	if b := f.Blocks[test]; b.Term.Op == spirv.OpBranch {
+		if test = g.Index[b.Targets[0]]; len(g.preds[test]) != 1 || test == l.cont || f.Blocks[test].Merge != nil {
 			return 0, false
 		}
 	}
 
 	t := f.Blocks[test]
-	if t.Term.Op != spirv.OpBranchConditional || t.Targets[1] != f.Blocks[merge].Label || t.Targets[0] == t.Targets[1] {
+	if t.Term.Op != spirv.OpBranchConditional || t.Targets[1] != f.Blocks[l.merge].Label || t.Targets[0] == t.Targets[1] {
 		return 0, false
 	}
-	if t.Merge != nil && test != head || !r.onlyExit(f, c, test, merge) {
-		return 0, false
+	if ways := g.preds[l.merge]; len(ways) != 1 || ways[0] != test || l.returns {
+		return 0, false // other ways out
 	}
-	return before, r.induction(f, c, head, test, cont, before, t.Term.Arg(0))
-}
-
-// onlyExit reports that the loop is left from the block test only.
-func (r *rewriter) onlyExit(f *spirv.Function, c *counted, test, merge int) bool {
-	for k, b := range f.Blocks {
-		if !c.inside(k) {
-			continue
-		}
-		if len(b.Targets) == 0 {
-			return false
-		}
-		for _, label := range b.Targets {
-			if label == f.Blocks[merge].Label && k != test {
-				return false
-			}
-		}
-	}
-	return true
+	return before, r.induction(f, c, l.head, test, l.cont, before, t.Term.Arg(0))
 }
 
 // induction finds i, its step, and the bound.
@@ -161,7 +137,7 @@ func (r *rewriter) induction(f *spirv.Function, c *counted, head, test, cont, be
 	case i.Op == spirv.OpLoad && (at == head || at == test):
 		v := i.Arg(0)
 		u := c.variables[v]
-		if u == nil || u.escapes || r.stores(c, u) != 1 {
+		if u == nil || !r.stored(c, u, 1) {
 			return false
 		}
 
@@ -192,15 +168,22 @@ func (r *rewriter) induction(f *spirv.Function, c *counted, head, test, cont, be
 	return r.fixed(c, c.bound, 0) && r.fixed(c, c.step, 0)
 }
 
-// stores is how many stores to a variable the loop has.
-func (r *rewriter) stores(c *counted, u *localUse) (n int) {
+// stored reports that the loop has exactly n stores to a variable, and nothing else
+// that may change it.
+func (r *rewriter) stored(c *counted, u *localUse, n int) bool {
+	if u.escapes || len(u.stores) > maxStores {
+		return false
+	}
 	for _, b := range u.stores {
 		if c.inside(b) {
-			n++
+			n--
 		}
 	}
-	return n
+	return n == 0
 }
+
+// maxStores bounds the search. Compilers make a variable for each loop.
+const maxStores = 64
 
 // fixed reports that a value is the same in each round, and that again can compute
 // it before the loop.
@@ -216,7 +199,7 @@ func (r *rewriter) fixed(c *counted, id spirv.ID, depth int) bool {
 	switch d.Op {
 	case spirv.OpLoad:
 		if u := c.variables[d.Arg(0)]; u != nil {
-			return !u.escapes && r.stores(c, u) == 0
+			return r.stored(c, u, 0)
 		}
 		p := r.m.Def(d.Arg(0))
 		if p == nil || p.Op != spirv.OpAccessChain || p.Arg(0) != r.p.Inline {
@@ -277,8 +260,8 @@ func (r *rewriter) again(c *counted, id spirv.ID) spirv.ID {
 }
 
 // charge charges the rounds of a counted loop before it begins: those until the
-// next poll suffice, or it is time for one. A loop whose i may wrap around is
-// charged as one that does not end. It ends in the block rest.
+// next poll suffice, or it is time for one. If i may wrap around, the loop is charged
+// as one that does not end. The code ends in the block rest.
 func (r *rewriter) charge(c *counted, rest spirv.ID) {
 	u, b := r.u32(), r.boolean()
 	start := c.start

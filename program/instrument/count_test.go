@@ -110,8 +110,8 @@ func TestCountedLoops(t *testing.T) {
 	}
 }
 
-// TestUncountedLoops: a loop whose variable, bound or ways out are not those of a
-// counted one is looked at in each round, and ends at the bound in its midst.
+// TestUncountedLoops: a loop with other stores or other ways out is looked at in
+// each round, and ends at the bound in its midst.
 func TestUncountedLoops(t *testing.T) {
 	for name, body := range map[string]func(b *spirvtest.Builder, i, n spirv.ID, brk, cont spirv.ID) bool{
 		"stores to i": func(b *spirvtest.Builder, i, _, _, _ spirv.ID) bool { b.Store(i, b.U32(0)); return true },

@@ -209,7 +209,7 @@ func compare(p *verify.Program, o lane.Options, l *lane.Launch, r lane.Result, g
 		if m == trap {
 			return nil
 		}
-		// Of lanes that trap together the model has the first, and one that returns
+		// The model has the first of the lanes that trap together. One that returns
 		// sooner than that may be recorded.
 		if m.Kind == trap.Kind && m.Binding == trap.Binding && m.Workgroup == trap.Workgroup && m.Lane < trap.Lane {
 			v.later = true

@@ -37,8 +37,6 @@ func (r *rewriter) writeFunction(f *spirv.Function) error {
 	return nil
 }
 
-func isLoop(b *spirv.Block) bool { return b.Merge != nil && b.Merge.Op == spirv.OpLoopMerge }
-
 // end is the label of the last block that a block of the module has become.
 func (r *rewriter) end(label spirv.ID) spirv.ID {
 	if id, ok := r.ends[label]; ok {
@@ -66,7 +64,7 @@ func (r *rewriter) writeBlock(g *graph, n int, b *spirv.Block) error {
 	}
 
 	var again spirv.ID // continue target of a loop that was one block
-	if isLoop(b) && g.continued(n) {
+	if isLoop(b) && g.behind[n] {
 		return refuse(b.Merge, "a loop inside the continue construct of another")
 	}
 	if isLoop(b) && !r.heads[n] {
@@ -79,7 +77,7 @@ func (r *rewriter) writeBlock(g *graph, n int, b *spirv.Block) error {
 
 	switch {
 	case b.Term.Op == spirv.OpUnreachable:
-		if g.continued(n) {
+		if g.behind[n] {
 			return refuse(&b.Term, "inside a continue construct")
 		}
 		r.note(r.never(), site{kind: outcome.Unreachable, binding: outcome.NoBinding, source: r.m.Source(b.Term.Line)}, nil)
@@ -262,8 +260,8 @@ func (r *rewriter) accessing(in *spirv.Inst, n int) {
 	r.body.copy(&c)
 }
 
-// exact keeps a compiler from fusing a product and a sum, in programs whose results
-// are promised bit for bit.
+// exact keeps a compiler from fusing a product and a sum, in programs that promise
+// results bit for bit.
 func (r *rewriter) exact(in *spirv.Inst) {
 	if r.p.Info.Tolerance != (program.Tolerance{}) {
 		return
@@ -274,45 +272,4 @@ func (r *rewriter) exact(in *spirv.Inst) {
 			r.decorate(in.Result, spirv.DecorationNoContraction)
 		}
 	}
-}
-
-// graph is a function's control flow with the edges that merge instructions make.
-type graph struct {
-	*spirv.CFG
-	loops [][2]int // merge block, continue target
-	heads []int    // of the loops
-}
-
-func newGraph(f *spirv.Function) *graph {
-	shadow := &spirv.Function{Blocks: make([]*spirv.Block, len(f.Blocks))}
-	for k, b := range f.Blocks {
-		c := *b
-		if c.Merge != nil {
-			c.Targets = append(append([]spirv.ID(nil), b.Targets...), c.Merge.Arg(0))
-			if isLoop(b) {
-				c.Targets = append(c.Targets, c.Merge.Arg(1))
-			}
-		}
-		shadow.Blocks[k] = &c
-	}
-
-	g := &graph{CFG: spirv.NewCFG(shadow)}
-	for k, b := range f.Blocks {
-		if isLoop(b) {
-			g.loops = append(g.loops, [2]int{g.Index[b.Merge.Arg(0)], g.Index[b.Merge.Arg(1)]})
-			g.heads = append(g.heads, k)
-		}
-	}
-	return g
-}
-
-// continued reports whether a block lies in the continue construct of a loop that
-// it does not head.
-func (g *graph) continued(block int) bool {
-	for k, l := range g.loops {
-		if g.heads[k] != block && g.Dominates(l[1], block) && !g.Dominates(l[0], block) {
-			return true
-		}
-	}
-	return false
 }

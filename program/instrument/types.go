@@ -18,8 +18,9 @@ type typ struct {
 	length  spirv.ID           // the constant of an array's length
 	members []*typ
 
-	size, align uint64 // without explicit layout, as shared memory has it
-	leaves      uint64 // scalars
+	size, align uint64      // without explicit layout, as shared memory has it
+	leaves      uint64      // scalars
+	offs        [2][]uint64 // of members: in scalars, and in shared memory
 }
 
 // scalar is the type of a vector's components, or the type itself.
@@ -145,19 +146,24 @@ func (l *layout) memberOff(s space, t *typ, n int) (off uint64) {
 		return 0
 	}
 
-	for k, m := range t.members[:n+1] {
-		if s == inShared {
-			off = roundUp(off, m.align)
-		}
-		switch {
-		case k == n:
-		case s == inShared:
-			off += m.size
-		default:
-			off += m.leaves
+	known := &t.offs[0]
+	if s == inShared {
+		known = &t.offs[1]
+	}
+	if *known == nil {
+		for _, m := range t.members {
+			if s == inShared {
+				off = roundUp(off, m.align)
+			}
+			*known = append(*known, off)
+			if s == inShared {
+				off += m.size
+			} else {
+				off += m.leaves
+			}
 		}
 	}
-	return off
+	return (*known)[n]
 }
 
 // visit calls f for each scalar of a type, in the order of its parts, until f
