@@ -39,18 +39,24 @@ func (r *rewriter) placeOf(pointer spirv.ID) place {
 	return place{root: pointer}
 }
 
-// access is a pointer for an access of all that pointer leads to, checked. A second
-// access by the same pointer in a block needs no second check.
-func (r *rewriter) access(in *spirv.Inst, pointer spirv.ID) spirv.ID {
-	if id, ok := r.checked[pointer]; ok {
-		return id
-	}
-	id := r.check(in, pointer)
-	r.checked[pointer] = id
-	return id
+// checked is a pointer with indices that were compared.
+type checked struct {
+	chain spirv.ID
+	ok    spirv.ID // of a buffer: all of it is within the binding
 }
 
-func (r *rewriter) check(in *spirv.Inst, pointer spirv.ID) spirv.ID {
+// access is a pointer for an access of all that pointer leads to, checked. A second
+// access by the same pointer in a block needs no second check.
+func (r *rewriter) access(in *spirv.Inst, pointer spirv.ID) checked {
+	if p, ok := r.checked[pointer]; ok {
+		return p
+	}
+	p := r.check(in, pointer)
+	r.checked[pointer] = p
+	return p
+}
+
+func (r *rewriter) check(in *spirv.Inst, pointer spirv.ID) checked {
 	p := r.placeOf(pointer)
 	root := r.typeOf(p.root)
 	s := spaceOf(root.class)
@@ -85,10 +91,14 @@ func (r *rewriter) check(in *spirv.Inst, pointer spirv.ID) spirv.ID {
 		r.note(ok, st, indices)
 	}
 
-	if len(operands) == 0 {
-		return p.root
+	c := checked{chain: p.root}
+	if s == inBuffer {
+		c.ok = ok
 	}
-	return r.op(spirv.OpAccessChain, r.pointer(root.class, at.id), append([]spirv.ID{p.root}, operands...)...)
+	if len(operands) > 0 {
+		c.chain = r.op(spirv.OpAccessChain, r.pointer(root.class, at.id), append([]spirv.ID{p.root}, operands...)...)
+	}
+	return c
 }
 
 // walk follows a path from a type: what is there, the offset that constants make,

@@ -261,8 +261,8 @@ func (r *rewriter) again(c *counted, id spirv.ID) spirv.ID {
 
 // charge charges the rounds of a counted loop before it begins: those until the
 // next poll suffice, or it is time for one. If i may wrap around, the loop is charged
-// as one that does not end. The code ends in the block rest.
-func (r *rewriter) charge(c *counted, rest spirv.ID) {
+// as one that does not end.
+func (r *rewriter) charge(c *counted) {
 	u, b := r.u32(), r.boolean()
 	start := c.start
 	if c.variable != 0 {
@@ -282,7 +282,7 @@ func (r *rewriter) charge(c *counted, rest spirv.ID) {
 	}
 	rounds = r.op(spirv.OpSelect, u, less, rounds, r.word(0))
 
-	poll, leave, enough := r.newID(), r.newID(), r.newID()
+	poll, leave, enough, rest := r.newID(), r.newID(), r.newID(), r.newID()
 	left := r.load(u, r.vars.left)
 	r.branch(r.op(spirv.OpULessThan, b, rounds, left), enough, poll, rest)
 

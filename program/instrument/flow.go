@@ -22,7 +22,7 @@ func (r *rewriter) writeFunction(f *spirv.Function) error {
 	g := newGraph(f)
 	r.before, r.heads = r.findCounted(f, g)
 	for k, b := range f.Blocks {
-		if isLoop(b) && !r.heads[k] || r.before[k] != nil {
+		if isLoop(b) && !r.heads[k] || r.before[k] != nil || r.guards(b) {
 			r.ends[b.Label] = r.newID()
 		}
 	}
@@ -46,7 +46,7 @@ func (r *rewriter) end(label spirv.ID) spirv.ID {
 }
 
 func (r *rewriter) writeBlock(g *graph, n int, b *spirv.Block) error {
-	r.checked = make(map[spirv.ID]spirv.ID)
+	r.checked = make(map[spirv.ID]checked)
 	r.label(b.Label)
 	phis := 0
 	for phis < len(b.Insts) && b.Insts[phis].Op == spirv.OpPhi {
@@ -63,12 +63,11 @@ func (r *rewriter) writeBlock(g *graph, n int, b *spirv.Block) error {
 		rest = r.variables(into, rest)
 	}
 
-	var again spirv.ID // continue target of a loop that was one block
 	if isLoop(b) && g.behind[n] {
 		return refuse(b.Merge, "a loop inside the continue construct of another")
 	}
-	if isLoop(b) && !r.heads[n] {
-		again = r.loopHead(b)
+	if _, split := r.ends[b.Label]; isLoop(b) && split {
+		r.loopHead(b, r.heads[n])
 	}
 
 	for k := range rest {
@@ -88,16 +87,19 @@ func (r *rewriter) writeBlock(g *graph, n int, b *spirv.Block) error {
 		r.leave()
 		return nil
 
-	case again != 0:
-		r.do(spirv.OpBranch, again)
-		r.label(again)
-
 	case r.before[n] != nil:
-		r.charge(r.before[n], r.end(b.Label))
-	case b.Merge != nil && (!isLoop(b) || r.heads[n]):
-		r.body.copy(b.Merge)
+		r.charge(r.before[n])
 	}
 
+	// The block's last part has the label that phis know it by.
+	end, split := r.ends[b.Label]
+	if split {
+		r.do(spirv.OpBranch, end)
+		r.label(end)
+	}
+	if b.Merge != nil && !(isLoop(b) && split) {
+		r.body.copy(b.Merge)
+	}
 	r.body.copy(&b.Term)
 	return nil
 }
@@ -134,28 +136,52 @@ func (r *rewriter) variables(into *code, insts []spirv.Inst) (rest []spirv.Inst)
 	return rest
 }
 
+// guards reports that a block has accesses that are left out where they would be
+// outside their binding: those that write.
+func (r *rewriter) guards(b *spirv.Block) bool {
+	for k := range b.Insts {
+		if n := writes(r.m, &b.Insts[k]); n >= 0 && spaceOf(r.typeOf(b.Insts[k].Arg(n)).class) == inBuffer {
+			return true
+		}
+	}
+	return false
+}
+
+// writes is the argument of an instruction that is a pointer by which it writes, or
+// -1.
+func writes(m *spirv.Module, in *spirv.Inst) int {
+	switch {
+	case in.Op == spirv.OpStore, isAtomic(in.Op) && in.Op != spirv.OpAtomicLoad:
+		return 0
+	case in.Op == spirv.OpExtInst && m.IsGLSL(in.Arg(0)) && (spirv.GLSL(in.Args[1]) == spirv.GLSLModf || spirv.GLSL(in.Args[1]) == spirv.GLSLFrexp):
+		return 3
+	}
+	return -1
+}
+
 // loopHead ends the header of a loop behind its phis, and looks at every round
-// whether the lane may go on. The loop's own instructions follow in a block of
-// their own:
+// whether the lane may go on, unless the rounds are charged before the loop. The
+// loop's own instructions follow in a block of their own:
 //
 //	header: phis, OpLoopMerge ─► turn ──────────────► the rest of the header
 //	                               └─► poll (rarely) ─┘
 //	                                      └─► leave: return from the function
-//
-// It returns the new continue target of a loop that was a single block.
-func (r *rewriter) loopHead(b *spirv.Block) (again spirv.ID) {
-	turn, poll, leave, rest := r.newID(), r.newID(), r.newID(), r.end(b.Label)
+func (r *rewriter) loopHead(b *spirv.Block, charged bool) {
+	turn, poll, leave, rest := r.newID(), r.newID(), r.newID(), r.newID()
 	merge, cont := b.Merge.Arg(0), b.Merge.Arg(1)
 	if cont == b.Label {
-		// The block with the branch back is the end of this one, as phis know it.
-		again, rest = rest, r.newID()
-		cont = again
+		cont = r.end(b.Label) // the part of a single block with the branch back
 	}
 
 	r.body.put(spirv.OpLoopMerge, words(merge, cont, b.Merge.Args[2:])...)
-	r.do(spirv.OpBranch, turn)
+	if charged {
+		r.do(spirv.OpBranch, rest)
+		r.label(rest)
+		return
+	}
 
 	u := r.u32()
+	r.do(spirv.OpBranch, turn)
 	r.label(turn)
 	left := r.op(spirv.OpISub, u, r.load(u, r.vars.left), r.word(1))
 	r.do(spirv.OpStore, r.vars.left, left)
@@ -168,7 +194,6 @@ func (r *rewriter) loopHead(b *spirv.Block) (again spirv.ID) {
 	r.leave()
 	r.label(rest)
 	r.loops = true
-	return again
 }
 
 // leave returns from the function. A lane that returns from the entry point is gone
@@ -252,12 +277,33 @@ func isAtomic(o spirv.Opcode) bool {
 	return o >= spirv.OpAtomicLoad && o <= spirv.OpAtomicXor || o == spirv.OpAtomicFAddEXT
 }
 
-// accessing copies an instruction with its pointer, argument n, checked.
+// accessing copies an instruction with its pointer, argument n, checked. One that
+// would write outside its binding is left out, and has the result 0.
 func (r *rewriter) accessing(in *spirv.Inst, n int) {
+	pointer := in.Arg(n)
+	p := r.access(in, pointer)
 	c := *in
 	c.Args = append([]uint32(nil), in.Args...)
-	c.Args[n] = uint32(r.access(in, in.Arg(n)))
+	c.Args[n] = uint32(p.chain)
+	if p.ok == 0 || writes(r.m, in) < 0 {
+		r.body.copy(&c)
+		return
+	}
+
+	before, inside, after := r.newID(), r.newID(), r.newID()
+	r.do(spirv.OpBranch, before)
+	r.label(before)
+	r.branch(p.ok, inside, after, after)
+	r.label(inside)
+	if in.Result != 0 {
+		c.Result = r.newID()
+	}
 	r.body.copy(&c)
+	r.do(spirv.OpBranch, after)
+	r.label(after)
+	if in.Result != 0 {
+		r.opAs(in.Result, spirv.OpPhi, in.Type, c.Result, inside, r.null(&r.late, in.Type), before)
+	}
 }
 
 // exact keeps a compiler from fusing a product and a sum, in programs that promise

@@ -122,7 +122,7 @@ type rewriter struct {
 	heads   map[int]bool     // of those loops
 	ends    map[spirv.ID]spirv.ID
 	places  map[spirv.ID]place
-	checked map[spirv.ID]spirv.ID // pointers, in this block
+	checked map[spirv.ID]checked // pointers, in this block
 }
 
 // copyGlobals copies types, constants and variables.
