@@ -38,6 +38,7 @@
 //
 // # Interface of an instrumented module
 //
+// It needs the features of the program, and of the device robustBufferAccess.
 // Entry point, workgroup and specialisation constants are the program's. The
 // manifest's constants are not applied: the engine sets them with the pipeline. To set 0
 // comes the trap buffer, a storage buffer at Program.Binding, which is the number of

@@ -62,6 +62,10 @@ func rewrite(p *verify.Program, cleared bool) (*Program, error) {
 	if err := r.writeEntry(); err != nil {
 		return nil, err
 	}
+	if n := len(r.vars.index); n > MaxIndices { // of limits that are not the profile's
+		return nil, refuse(&p.Entry.Def, "%d indices in one access, more than %d", n, MaxIndices)
+	}
+
 	r.writeHelpers()
 	return &Program{Module: r.module(), Binding: r.binding, EntryOff: r.entryOff, sites: r.sites, layout: r.layout}, nil
 }
