@@ -3,6 +3,7 @@ package oracle_test
 import (
 	"bytes"
 	"encoding/binary"
+	"math"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -134,4 +135,66 @@ func engineTrap(t *testing.T, p *verify.Program, c librarytest.Case) outcome.Tra
 	require.NoError(t, err)
 	grid := c.Natural()
 	return k.NewWorker().Run(&lane.Launch{Grid: grid, Bindings: c.Fresh(), Inline: c.Inline}, 0, grid.Count(), nil).Trap
+}
+
+// TestInstrumentedList: in the midst of a recorded list, entries after one that ended
+// early do nothing, and those before it are done. The list adds 1 to each of n words,
+// five times; the third entry may have fewer rounds than it needs.
+func TestInstrumentedList(t *testing.T) {
+	drivers, missing := oracle.Drivers()
+	if len(drivers) == 0 {
+		t.Skipf("SKIPPED: %v", missing)
+	}
+
+	const entries, bad, n = 5, 2, 1 << 16
+	p, i := instrumented(t, "saxpy_f32")
+	x, y := make([]byte, 4*n), make([]byte, 4*n)
+	for k := range n {
+		binary.LittleEndian.PutUint32(x[4*k:], math.Float32bits(1))
+	}
+	trap := make([]byte, instrument.BufferBytes(entries))
+	instrument.ArmHead(trap)
+	lengths := make([][]uint64, entries)
+	for e := range entries {
+		lengths[e] = []uint64{4 * n, 4 * n}
+		require.NoError(t, instrument.ArmSlot(trap[instrument.SlotOff(e):], lengths[e], 0))
+	}
+	require.NoError(t, instrument.ArmSlot(trap[instrument.SlotOff(bad):], lengths[bad], 1))
+
+	var inlines [][]byte
+	for e := range uint32(entries) {
+		inline := make([]byte, i.EntryOff+4)
+		binary.LittleEndian.PutUint32(inline, math.Float32bits(1))
+		binary.LittleEndian.PutUint32(inline[i.EntryOff:], e)
+		inlines = append(inlines, inline)
+	}
+
+	grid := program.Dim3{X: 1, Y: 1, Z: 1}
+	for _, d := range drivers {
+		e, err := vulkan.Open(d)
+		require.NoError(t, err)
+		t.Cleanup(e.Close)
+		job := vulkan.Job{SPIRV: i.Module, Grid: [3]uint32{1, 1, 1}, Bindings: [][]byte{x, y, trap}, Inline: inlines[0], More: inlines[1:]}
+		for k, size := range []uint32{p.Info.Block.X, p.Info.Block.Y, p.Info.Block.Z} {
+			job.Constants = append(job.Constants, vulkan.Constant{ID: uint32(k), Value: uint64(size), Bytes: 4})
+		}
+		out, err := e.Run(&job)
+		require.NoError(t, err)
+
+		first, early := instrument.First(out[2])
+		require.True(t, early)
+		require.Equal(t, uint32(bad), first)
+		for k := range n {
+			require.InDelta(t, bad, math.Float32frombits(binary.LittleEndian.Uint32(out[1][4*k:])), 0, "word %d", k)
+		}
+		for k := range entries {
+			r, err := i.Decode(out[2][instrument.SlotOff(k):], grid, lengths[k])
+			require.NoError(t, err)
+			want := instrument.Whole
+			if k == bad {
+				want = instrument.TooLong
+			}
+			require.Equal(t, want, r.End, "entry %d", k)
+		}
+	}
 }

@@ -7,13 +7,14 @@ import (
 	"capgpu/bench/child"
 )
 
-// Job is one dispatch: buffers in, buffers out.
+// Job is one dispatch, or a list of them: buffers in, buffers out.
 type Job struct {
 	SPIRV     []byte
 	Entry     string // "main" if empty
 	Grid      [3]uint32
 	Constants []Constant // specialisation constants
 	Inline    []byte     // push constants
+	More      [][]byte   // push constants of more dispatches, as long, each behind a barrier
 	Bindings  [][]byte   // set 0, by binding; nil for an unused one
 	Timeout   time.Duration
 }

@@ -43,6 +43,12 @@ func (d *device) run(j *Job) (out [][]byte, err error) {
 		return nil, fmt.Errorf("%d bytes of push constants; the device takes %d, in fours", len(j.Inline), d.info.InlineBytes)
 	}
 
+	for _, inline := range j.More {
+		if len(inline) != len(j.Inline) {
+			return nil, fmt.Errorf("%d bytes of push constants beside %d", len(inline), len(j.Inline))
+		}
+	}
+
 	for i, b := range j.Bindings {
 		if b == nil {
 			continue
@@ -324,14 +330,23 @@ func (l *launch) dispatch(layout, pipeline, set handle) error {
 		return err
 	}
 
-	if len(j.Inline) > 0 {
-		if err := l.record("vkCmdPushConstants", cmd, uintptr(layout), shaderStageCompute, 0, uintptr(len(j.Inline)), uintptr(unsafe.Pointer(&j.Inline[0]))); err != nil {
+	for k, inline := range append([][]byte{j.Inline}, j.More...) {
+		if k > 0 {
+			if err := l.barrier(cmd, stageComputeShader, accessShaderWrite, stageComputeShader, accessShaderRead|accessShaderWrite); err != nil {
+				return err
+			}
+		}
+		if len(inline) > 0 {
+			if err := l.record("vkCmdPushConstants", cmd, uintptr(layout), shaderStageCompute, 0, uintptr(len(inline)), uintptr(unsafe.Pointer(&inline[0]))); err != nil {
+				return err
+			}
+		}
+		if err := l.record("vkCmdDispatch", cmd, uintptr(j.Grid[0]), uintptr(j.Grid[1]), uintptr(j.Grid[2])); err != nil {
 			return err
 		}
 	}
 
 	if err := errors.Join(
-		l.record("vkCmdDispatch", cmd, uintptr(j.Grid[0]), uintptr(j.Grid[1]), uintptr(j.Grid[2])),
 		l.barrier(cmd, stageComputeShader, accessShaderWrite, stageHost, accessHostRead),
 		l.do("vkEndCommandBuffer", cmd),
 	); err != nil {
