@@ -11,12 +11,17 @@ import (
 type counted struct {
 	test        spirv.Opcode // OpULessThan or OpSLessThan
 	variable    spirv.ID     // i, or
-	start       spirv.ID     // of an OpPhi: the value that it begins with
+	phi, start  spirv.ID     // of an OpPhi: it, and the value that it begins with
+	from        spirv.ID     // the block before
+	behind      bool         // it is in the continue construct of another loop
 	bound, step spirv.ID
 	inside      func(block int) bool
 	variables   map[spirv.ID]*localUse
 	defined     map[spirv.ID]int // block of each value of the function
 }
+
+// begin is another value that an OpPhi has from a block.
+type begin struct{ from, value spirv.ID }
 
 // localUse is what a function does with one of its variables.
 type localUse struct {
@@ -34,7 +39,7 @@ func (r *rewriter) findCounted(f *spirv.Function, g *graph) (before map[int]*cou
 	variables, defined := localUses(f)
 	for k := range g.loops {
 		l := &g.loops[k]
-		c := &counted{variables: variables, defined: defined}
+		c := &counted{variables: variables, defined: defined, behind: g.behind[l.head]}
 		c.inside = func(b int) bool { return g.within(b, k) }
 		if at, ok := r.isCounted(f, g, c, l); ok && before[at] == nil {
 			before[at], heads[l.head] = c, true
@@ -85,6 +90,8 @@ func (r *rewriter) isCounted(f *spirv.Function, g *graph, c *counted, l *loop) (
 		return 0, false
 	}
 
+	c.from = f.Blocks[before].Label
+
 	// The test is in the head, or in a block that only the head leads to.
 	test := l.head
 	if b := f.Blocks[test]; b.Term.Op == spirv.OpBranch {
@@ -126,6 +133,7 @@ func (r *rewriter) induction(f *spirv.Function, c *counted, head, test, cont, be
 	isOld := func(id spirv.ID) bool { return id == i.Result }
 	switch {
 	case i.Op == spirv.OpPhi && at == head:
+		c.phi = i.Result
 		for k := 0; k+1 < len(i.Args); k += 2 {
 			if i.Arg(k+1) == f.Blocks[before].Label {
 				c.start = i.Arg(k)
@@ -282,9 +290,16 @@ func (r *rewriter) charge(c *counted) {
 	}
 	rounds = r.op(spirv.OpSelect, u, less, rounds, r.word(0))
 
-	poll, leave, enough, rest := r.newID(), r.newID(), r.newID(), r.newID()
 	left := r.load(u, r.vars.left)
-	r.branch(r.op(spirv.OpULessThan, b, rounds, left), enough, poll, rest)
+	few := r.op(spirv.OpULessThan, b, rounds, left)
+	r.loops = true
+	if c.behind {
+		r.chargeBehind(c, few, left, rounds, start, bound)
+		return
+	}
+
+	enough, poll, leave, rest := r.newID(), r.newID(), r.newID(), r.newID()
+	r.branch(few, enough, poll, rest)
 
 	r.label(enough)
 	r.do(spirv.OpStore, r.vars.left, r.op(spirv.OpISub, u, left, rounds))
@@ -296,5 +311,37 @@ func (r *rewriter) charge(c *counted) {
 	r.label(leave)
 	r.leave()
 	r.label(rest)
-	r.loops = true
+}
+
+// chargeBehind is the end of charge in a continue construct, from where no lane can
+// return: the loop begins at its bound instead, and so has no rounds.
+func (r *rewriter) chargeBehind(c *counted, few, left, rounds, start, bound spirv.ID) {
+	u, b := r.u32(), r.boolean()
+	enough, poll, rest := r.newID(), r.newID(), r.newID()
+	r.branch(few, enough, poll, rest)
+
+	r.label(enough)
+	r.do(spirv.OpStore, r.vars.left, r.op(spirv.OpISub, u, left, rounds))
+	r.do(spirv.OpBranch, rest)
+
+	r.label(poll)
+	leave := r.op(spirv.OpFunctionCall, b, r.helper(&r.helpers.poll), rounds)
+	r.do(spirv.OpBranch, rest)
+
+	r.label(rest)
+	none := r.op(spirv.OpPhi, b, r.never(), enough, leave, poll)
+	t := r.typeOf(start)
+	if c.variable != 0 {
+		t = r.typeOf(c.variable).elem
+	}
+	if r.typeOf(c.bound) != t {
+		bound = r.op(spirv.OpBitcast, t.id, bound)
+	}
+
+	value := r.op(spirv.OpSelect, t.id, none, bound, start)
+	if c.variable != 0 {
+		r.do(spirv.OpStore, c.variable, value)
+	} else {
+		r.begins[c.phi] = begin{c.from, value}
+	}
 }

@@ -25,7 +25,8 @@
 //   - OpUnreachable is recorded, and returns.
 //   - Private and Function variables, and OpUndef, are null. Shared memory is cleared by
 //     all lanes before the program begins; this needs no feature of the device.
-//   - Loops. A loop with a known number of rounds is charged before it begins. Any
+//   - Loops. A loop with a known number of rounds, and no other way out, is charged
+//     before it begins. Any
 //     other looks at every PollRounds-th round of the lane whether the stop word is
 //     set, or the lane has had more rounds than it may; then the lane returns from the
 //     function, and its further loops end in their first round.

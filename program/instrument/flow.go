@@ -19,6 +19,7 @@ func (r *rewriter) writeFunction(f *spirv.Function) error {
 	r.result = f.Def.Type
 	r.ends = make(map[spirv.ID]spirv.ID)
 	r.places = make(map[spirv.ID]place)
+	r.begins = make(map[spirv.ID]begin)
 	g := newGraph(f)
 	r.before, r.heads = r.findCounted(f, g)
 	for k, b := range f.Blocks {
@@ -63,8 +64,8 @@ func (r *rewriter) writeBlock(g *graph, n int, b *spirv.Block) error {
 		rest = r.variables(into, rest)
 	}
 
-	if isLoop(b) && g.behind[n] {
-		return refuse(b.Merge, "a loop inside the continue construct of another")
+	if isLoop(b) && g.behind[n] && !r.heads[n] {
+		return refuse(b.Merge, "a loop of unknown length inside the continue construct of another")
 	}
 	if _, split := r.ends[b.Label]; isLoop(b) && split {
 		r.loopHead(b, r.heads[n])
@@ -114,6 +115,9 @@ func refuse(in *spirv.Inst, format string, args ...any) error {
 func (r *rewriter) phi(in *spirv.Inst) {
 	args := append([]uint32(nil), in.Args...)
 	for k := 1; k < len(args); k += 2 {
+		if b, ok := r.begins[in.Result]; ok && args[k] == uint32(b.from) {
+			args[k-1] = uint32(b.value)
+		}
 		args[k] = uint32(r.end(spirv.ID(args[k])))
 	}
 	r.body.put(in.Op, words(in.Type, in.Result, args)...)

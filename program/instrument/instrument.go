@@ -126,6 +126,7 @@ type rewriter struct {
 	heads   map[int]bool     // of those loops
 	ends    map[spirv.ID]spirv.ID
 	places  map[spirv.ID]place
+	begins  map[spirv.ID]begin
 	checked map[spirv.ID]checked // pointers, in this block
 }
 

@@ -116,22 +116,78 @@ func TestAllPushConstants(t *testing.T) {
 	require.Equal(t, ints(30, 31), got.bindings[0][:8])
 }
 
-// TestContinueConstructs: from a loop inside the continue construct of another no
-// lane can return, so the program is refused.
-func TestContinueConstructs(t *testing.T) {
+// inContinue is a loop of 9 rounds with another inside its continue construct, which
+// counts to the value of the push constant, in a variable or in an OpPhi, or until the
+// value is reached by other steps.
+func inContinue(form string) *spirvtest.Builder {
 	b := spirvtest.New()
+	u := b.Uint(32)
+	push := b.Push([]uint32{0}, u)
+	out := b.Buffer(0, u, 4)
 	main := b.Func(b.Void())
-	k, u := b.Local(b.Uint(32)), b.Uint(32)
-	loop := func(next func()) {
-		b.Loop(func() spirv.ID { return b.Op(spirv.OpULessThan, b.Bool(), b.Load(u, k), b.U32(9)) },
-			func(spirv.ID, spirv.ID) bool { return true },
-			next)
-	}
-	loop(func() { loop(func() { b.Store(k, b.Op(spirv.OpIAdd, u, b.Load(u, k), b.U32(1))) }) })
+	k, n := b.Local(u), b.Local(u)
+	to := b.Access(spirv.StorageClassStorageBuffer, u, out, b.U32(0), b.U32(0))
+	count := func() { b.Store(to, b.Op(spirv.OpIAdd, u, b.Load(u, to), b.U32(1))) }
+	bound := b.Load(u, b.Access(spirv.StorageClassPushConstant, u, push, b.U32(0)))
+	b.Store(k, b.U32(0))
+	b.Loop(func() spirv.ID { return b.Op(spirv.OpULessThan, b.Bool(), b.Load(u, k), b.U32(9)) },
+		func(spirv.ID, spirv.ID) bool { return true },
+		func() {
+			b.Store(k, b.Op(spirv.OpIAdd, u, b.Load(u, k), b.U32(1)))
+			b.Store(n, b.U32(0))
+			if form == "phi" {
+				before, head, body, cont, merge, i, next := b.ID(), b.ID(), b.ID(), b.ID(), b.ID(), b.ID(), b.ID()
+				b.Branch(before)
+				b.Begin(before)
+				b.Branch(head)
+				b.Begin(head)
+				b.Do(spirv.OpPhi, u, i, b.U32(0), before, next, cont)
+				cond := b.Op(spirv.OpULessThan, b.Bool(), i, bound)
+				b.LoopMerge(merge, cont)
+				b.BranchIf(cond, body, merge)
+				b.Begin(body)
+				count()
+				b.Branch(cont)
+				b.Begin(cont)
+				b.Do(spirv.OpIAdd, u, next, i, b.U32(1))
+				b.Branch(head)
+				b.Begin(merge)
+				return
+			}
+
+			b.Loop(func() spirv.ID { return b.Op(spirv.OpULessThan, b.Bool(), b.Load(u, n), bound) },
+				func(spirv.ID, spirv.ID) bool { count(); return true },
+				func() {
+					step := b.U32(1)
+					if form == "other" {
+						step = b.Load(u, n)
+					}
+					b.Store(n, b.Op(spirv.OpIAdd, u, b.Load(u, n), step))
+				})
+		})
 	b.Return()
 	b.End()
 	b.Compute(main, "main", 1, 1, 1)
-	_, err := instrument.Instrument(admitted(t, b))
+	return b
+}
+
+// TestContinueConstructs: from a continue construct no lane can return. A loop there
+// with a known number of rounds does not begin if they are too many; a program with
+// any other is refused.
+func TestContinueConstructs(t *testing.T) {
+	for _, form := range []string{"variable", "phi"} {
+		p := admitted(t, inContinue(form))
+		grid := program.Dim3{X: 1, Y: 1, Z: 1}
+		got := launch(t, p, grid, [][]byte{make([]byte, 4)}, ints(50), instrument.NoEntry, 2000)
+		require.Equal(t, instrument.Whole, got.report.End)
+		require.Equal(t, ints(450), got.bindings[0][:4])
+
+		got = launch(t, p, grid, [][]byte{make([]byte, 4)}, ints(900), instrument.NoEntry, 2000)
+		require.Equal(t, instrument.TooLong, got.report.End)
+		require.Equal(t, ints(1800), got.bindings[0][:4], "twice 900 rounds, and not once more")
+	}
+
+	_, err := instrument.Instrument(admitted(t, inContinue("other")))
 	var r *program.Refusal
 	require.ErrorAs(t, err, &r)
 	require.Equal(t, instrument.CodeFlow, r.Code)
