@@ -26,10 +26,9 @@
 //   - Private and Function variables, and OpUndef, are null. Shared memory is cleared by
 //     all lanes before the program begins; this needs no feature of the device.
 //   - Loops. A loop with a known number of rounds, and no other way out, is charged
-//     before it begins. Any
-//     other looks at every PollRounds-th round of the lane whether the stop word is
-//     set, or the lane has had more rounds than it may; then the lane returns from the
-//     function, and its further loops end in their first round.
+//     before it begins. Any other looks at every PollRounds-th round of the lane whether
+//     the stop word is set, or the lane has had more rounds than it may; then the lane
+//     returns from the function, and its further loops end in their first round.
 //   - Names, source text and lines are left out, and decorations that would let a
 //     compiler depart from the lane engine (RelaxedPrecision, NoSignedWrap, …). Without
 //     a tolerance in the manifest, arithmetic on floats gets NoContraction.
