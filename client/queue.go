@@ -256,6 +256,24 @@ func (q *Queue) Completions(ctx context.Context, out []Completion) (int, error) 
 	return n, nil
 }
 
+// Poll is Completions that does not wait: it returns 0 where none has come. A goroutine that waits in
+// Completions holds it up.
+func (q *Queue) Poll(out []Completion) (int, error) {
+	if len(out) == 0 {
+		return 0, nil
+	}
+	q.collect.Lock()
+	defer q.collect.Unlock()
+	taken := handed.Get().(*handful)
+	defer handed.Put(taken)
+	n, err := q.ring.Poll(taken[:min(len(out), len(taken))])
+	if err != nil {
+		return 0, q.failure(err)
+	}
+	q.handOutLocked(out[:n], taken[:n])
+	return n, nil
+}
+
 // handOutLocked hands out completions. They come in the order of the commands: the tickets
 // are counted here, whatever ticket the driver says that it is.
 //

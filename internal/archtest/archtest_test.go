@@ -30,6 +30,7 @@ var layers = [][]string{
 	{"client", "gpu/backend/mock", "gpu/backend/edu", "gpu/gputest/backendtest"},
 	{"gpu"},
 	{"driver/session", "gate/encode"},
+	{"accel"},
 	{"gate", "manager", "model", "driver", "conformance"},
 	{"cmd", "packaging", "qemu", "examples", "sim", "internal/archtest", "internal/e2e"},
 }
@@ -45,6 +46,8 @@ var bans = []struct {
 		"a client holds no server code", nil},
 	{[]string{"gate", "cmd/gpu-gate"}, []string{"gpu", "driver/session", "manager", "driver", "ddf"},
 		"a gate is a client; it holds no grant and no device code", nil},
+	{[]string{"accel"}, []string{"gpu", "driver/session", "manager", "gate", "driver", "ddf", "schema"},
+		"a face is a client and no more", nil},
 	{[]string{"manager"}, []string{"gpu", "driver/session", "driver", "gate"},
 		"the manager runs no driver and no gate in its own process", nil},
 	{[]string{"cmd/device-manager"}, []string{"program/spirv", "program/verify", "program/lane", "program/native"},
