@@ -32,41 +32,55 @@ func (m *memory) bytes() uint64 { return uint64(m.n) * m.layout.bytes }
 // Alloc makes a buffer of n elements, at least one. It fails with NotPlain where the device cannot
 // have elements like T, and with OutOfMemory.
 func Alloc[T any, S Space](ctx context.Context, g *GPU, n int) (*Buffer[T, S], error) {
-	if err := g.check("Alloc"); err != nil {
-		return nil, err
-	}
-	l := layoutOf[T]()
-	if l.err != nil {
-		return nil, l.err
-	}
-	if n < 1 {
-		return nil, refuse(EnqueueFailed, "Alloc", "%d elements; a buffer has at least one", n)
-	}
-
-	m := &memory{g: g, layout: l, n: n}
-	over, size := bits.Mul64(uint64(n), l.bytes)
-	if over != 0 || size > g.limits.MaxBufferBytes {
-		return nil, &Error{Code: OutOfMemory, Op: "Alloc", Err: gpuerr.Refused("deviceMemory", size, g.limits.MaxBufferBytes)}
-	}
-
 	var s S
 	usage := client.Storage
 	switch any(s).(type) {
 	case Host:
-		return &Buffer[T, S]{memory: m, host: make([]T, n)}, nil
+		usage = 0
 	case Staging:
 		usage = client.Upload | client.Readback
 	}
+	m, err := g.alloc(ctx, layoutOf[T](), n, usage)
+	if err != nil {
+		return nil, err
+	}
+	b := &Buffer[T, S]{memory: m}
+	if usage == 0 {
+		b.host = make([]T, n)
+	}
+	return b, nil
+}
 
+// alloc makes memory; without a usage it is none of the device's.
+func (g *GPU) alloc(ctx context.Context, l *layout, n int, usage client.Usage) (*memory, error) {
+	const op = "Alloc"
+	if err := g.check(op); err != nil {
+		return nil, err
+	}
+	if l.err != nil {
+		return nil, l.err
+	}
+	if n < 1 {
+		return nil, refuse(EnqueueFailed, op, "%d elements; a buffer has at least one", n)
+	}
+	over, size := bits.Mul64(uint64(n), l.bytes)
+	if over != 0 || size > g.limits.MaxBufferBytes {
+		return nil, &Error{Code: OutOfMemory, Op: op, Err: gpuerr.Refused("deviceMemory", size, g.limits.MaxBufferBytes)}
+	}
+
+	m := &memory{g: g, layout: l, n: n}
+	if usage == 0 {
+		return m, nil
+	}
 	var err error
 	if m.shared, err = g.session.CreateBuffer(ctx, size, usage); err != nil {
 		code := DeviceUnavailable
 		if errors.Is(err, gpuerr.Quota) || errors.Is(err, gpuerr.IO) {
 			code = OutOfMemory
 		}
-		return nil, g.wrap(ctx, code, "Alloc", err)
+		return nil, g.wrap(ctx, code, op, err)
 	}
-	return &Buffer[T, S]{memory: m}, nil
+	return m, nil
 }
 
 // Len is the number of elements.

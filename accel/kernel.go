@@ -68,8 +68,10 @@ type Launch struct {
 type Argument struct {
 	memory *memory
 	value  uint64 // its bits
-	bytes  int    // of the value; 0: the argument is a buffer
+	bytes  int    // of the value; 0: the argument is a buffer, or inline
 	leaf   string
+	inline []byte
+	raw    bool // without a type
 }
 
 // Arg is a buffer as an argument.
@@ -112,6 +114,12 @@ func (s *stream) prepare(op string, l *Launch) error {
 	c.Inline = append(c.Inline[:0], make([]byte, k.info.InlineBytes)...)
 	bindings, fields := k.info.Bindings, k.info.Inline
 	for i, a := range l.Args {
+		if a.raw && a.memory == nil {
+			if fields, err = covered(op, i, fields, a.inline, c.Inline); err != nil {
+				return err
+			}
+			continue
+		}
 		if a.bytes == 0 {
 			if len(bindings) == 0 {
 				return refuse(EnqueueFailed, op, "Args: argument %d is a buffer more than the kernel has", i)
@@ -121,7 +129,7 @@ func (s *stream) prepare(op string, l *Launch) error {
 			if a.memory == nil || a.memory.g != s.g {
 				return refuse(EnqueueFailed, op, "Args: argument %d (%s): the buffer is missing, or of another GPU", i, want.Name)
 			}
-			if !a.memory.layout.fits(want.Type) {
+			if !a.raw && !a.memory.layout.fits(want.Type) {
 				return refuse(EnqueueFailed, op, "Args: argument %d (%s): the kernel takes elements of type %s, not %s", i, want.Name, want.Type, a.memory.layout.leaf)
 			}
 			c.Bindings = append(c.Bindings, client.Binding{Buffer: a.memory.shared, Len: a.memory.bytes()})
@@ -149,6 +157,24 @@ func (s *stream) prepare(op string, l *Launch) error {
 	}
 	return nil
 }
+
+// covered puts raw bytes at the first of the fields, and returns those that they leave.
+func covered(op string, i int, fields []client.FieldInfo, p, inline []byte) ([]client.FieldInfo, error) {
+	var begin, end int
+	for n, f := range fields {
+		if n == 0 {
+			begin = int(f.Off)
+		}
+		if end = int(f.Off) + fieldBytes[f.Type]; end-begin == len(p) && end <= len(inline) {
+			copy(inline[begin:], p)
+			return fields[n+1:], nil
+		}
+	}
+	return nil, refuse(EnqueueFailed, op, "Args: argument %d has %d bytes, and no field ends there", i, len(p))
+}
+
+// fieldBytes is the size of an inline field by its type.
+var fieldBytes = map[string]int{"i8": 1, "u8": 1, "i16": 2, "u16": 2, "f16": 2, "i32": 4, "u32": 4, "f32": 4, "i64": 8, "u64": 8, "f64": 8}
 
 // shape is the grid and the block of a launch, within the limits of the device.
 func (g *GPU) shape(op string, k *Kernel, l *Launch) (grid, block client.Dim3, err error) {

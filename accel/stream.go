@@ -139,18 +139,26 @@ func (s *Stream[S]) Launch(l Launch) (Event[S], error) {
 
 // Copy queues a copy of src to dst, which are of one length.
 func Copy[T any, D, F Async, S Space](s *Stream[S], dst *Buffer[T, D], src *Buffer[T, F]) (Event[S], error) {
-	r := request{traced: traced{Op: opCopy}, op: "Copy"}
+	if dst == nil || src == nil {
+		return enqueueCopy(s, nil, nil, 0)
+	}
+	bytes := src.memory.bytes()
+	if dst.memory.n != src.memory.n {
+		bytes = 0
+	}
+	return enqueueCopy(s, dst.memory, src.memory, bytes)
+}
+
+func enqueueCopy[S Space](s *Stream[S], to, from *memory, bytes uint64) (Event[S], error) {
+	r := request{traced: traced{Op: opCopy, Bytes: bytes}, op: "Copy"}
 	m, err := s.s.use(&r, func() error {
-		if dst == nil || src == nil || dst.memory.g != s.s.g || src.memory.g != s.s.g {
+		if to == nil || from == nil || to.g != s.s.g || from.g != s.s.g {
 			return refuse(EnqueueFailed, r.op, "a buffer is missing, or of another GPU")
 		}
-		to, from := dst.memory, src.memory
-		r.traced.Bytes = from.bytes()
-		if to.n != from.n || to == from {
-			return refuse(EnqueueFailed, r.op, "%d elements to %d; a copy is between two buffers of one length", from.n, to.n)
+		if to == from || bytes == 0 || bytes > min(to.bytes(), from.bytes()) {
+			return refuse(EnqueueFailed, r.op, "%d bytes to %d; a copy is between two buffers of one length", from.bytes(), to.bytes())
 		}
-
-		s.s.copy = client.Copy{Dst: to.shared, Src: from.shared, Bytes: from.bytes()}
+		s.s.copy = client.Copy{Dst: to.shared, Src: from.shared, Bytes: bytes}
 		r.work, s.s.uses = &s.s.copy, append(s.s.uses[:0], use{to, true}, use{from, false})
 		return nil
 	})

@@ -277,9 +277,13 @@ func TestTheEndOfTheService(t *testing.T) {
 
 		end(svc)
 		require.ErrorIs(t, <-waits, accel.DeviceUnavailable, name)
+		for err = nil; err == nil; err = s.Wait(e) { // until this process has noticed
+			require.NoError(t, ctx.Err())
+		}
+		require.ErrorIs(t, err, accel.DeviceUnavailable, name)
 		for _, err := range []error{
 			second(s.Launch(fillWith(fill, u, 1))), second(s.Record()), g.Launch(ctx, fillWith(fill, u, 1)), second(g.Kernel(ctx, "copy")),
-			second(accel.Alloc[uint32, accel.Device](ctx, g, 1)), s.Wait(e),
+			s.Wait(e),
 		} {
 			require.ErrorIs(t, err, accel.DeviceUnavailable, name)
 		}
