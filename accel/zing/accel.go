@@ -73,6 +73,9 @@ func (h *Host) probe() error {
 	}
 	h.limits = limits{Backends: []string{}, Deterministic: true, MaxArgs: 64, MaxBuffer: math.MaxUint64, MaxInline: 256, MaxNames: 512, MaxModule: client.MaxBundleBytes, MaxQueue: 64, MaxShared: math.MaxUint32}
 	for _, info := range devices {
+		if len(h.config.Devices) > 0 && !slices.Contains(h.config.Devices, info.Index) {
+			continue
+		}
 		d := &device{h: h, info: info, loads: info.Facet == client.FacetFull, buffers: map[*buffer]struct{}{}}
 		h.devices = append(h.devices, d)
 		if !d.loads {

@@ -95,20 +95,24 @@ func failureOf(err error) *failure {
 	}
 
 	trace := "t_accel_launch_failed"
-	switch {
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+	if known, ok := traces[gpuerr.CodeOf(err)]; ok {
+		trace = known
+	} else if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		trace = "t_ctl_timeout"
-	case errors.Is(err, gpuerr.Quota), errors.Is(err, gpuerr.Denied), errors.Is(err, gpuerr.Unimplemented), errors.Is(err, gpuerr.IO), errors.Is(err, gpuerr.Banned):
-		trace = "t_cap_denied"
-	case errors.Is(err, gpuerr.QueueFull):
-		trace = "t_ctl_overflow"
-	case errors.Is(err, gpuerr.NoProgram):
-		trace = "t_accel_kernel_not_found"
-	case errors.Is(err, gpuerr.Program):
-	case errors.Is(err, accel.DeviceUnavailable):
+	} else if errors.Is(err, accel.DeviceUnavailable) {
 		trace = "t_accel_no_device"
 	}
 	return &failure{trace, err.Error()}
+}
+
+// traces are the seed codes of docs/errors.md.
+var traces = map[gpuerr.Code]string{
+	gpuerr.Invalid: "t_ctl_bad_params", gpuerr.QueueFull: "t_ctl_overflow",
+	gpuerr.Quota: "t_cap_denied", gpuerr.Unimplemented: "t_cap_denied", gpuerr.Denied: "t_cap_denied",
+	gpuerr.Banned: "t_cap_denied", gpuerr.IO: "t_cap_denied", gpuerr.Revoked: "t_cap_missing",
+	gpuerr.Disconnected: "t_accel_no_device", gpuerr.DeviceLost: "t_accel_no_device", gpuerr.NoDevice: "t_accel_no_device",
+	gpuerr.Busy: "t_accel_no_device", gpuerr.NoProgram: "t_accel_kernel_not_found",
+	gpuerr.Program: "t_accel_launch_failed", gpuerr.LaunchLimit: "t_accel_launch_failed", gpuerr.Poisoned: "t_accel_launch_failed",
 }
 
 // ending is the record of a submission: how its work ended.

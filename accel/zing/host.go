@@ -14,6 +14,7 @@ import (
 type Config struct {
 	Conn           *client.Conn
 	Modules        map[string][]byte // the config map: SPIR-V or bundles by module id
+	Devices        []uint32          // indices of those that the guest is shown; empty: all of the tenant
 	Ext            bool              // cap.accel.ext.v1 is advertised
 	Stdin          io.Reader         // handle 0; nil: at its end
 	Stdout, Stderr io.Writer         // handles 1 and 2; nil: thrown away. Log writes to Stderr

@@ -45,6 +45,7 @@ type cli struct {
 	Disasm   disasmCmd   `cmd:"" help:"Show a module as text, with the verifier's verdict."`
 	Generate generateCmd `cmd:"" help:"Go on with a text, by a language model on a device."`
 	Chat     chatCmd     `cmd:"" help:"Talk with a language model on a device."`
+	Zing     zingCmd     `cmd:"" help:"Run a guest of the Zing ABI, or serve guests on a socket."`
 	Audit    auditCmd    `cmd:"" help:"Read or check an audit log file."`
 	Upgrade  upgradeCmd  `cmd:"" help:"Replace the driver of a device by the one that is installed now, while its sessions work. For the operator."`
 	Suspend  suspendCmd  `cmd:"" help:"Have a device begin nothing until it is resumed; its sessions stay. For the operator."`
