@@ -1,6 +1,7 @@
 package accel
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"math"
@@ -71,7 +72,9 @@ type Argument struct {
 	bytes  int    // of the value; 0: the argument is a buffer, or inline
 	leaf   string
 	inline []byte
-	raw    bool // without a type
+	raw    bool   // without a type
+	off    uint64 // bytes
+	part   uint64 // bytes of the buffer; 0: all
 }
 
 // Arg is a buffer as an argument.
@@ -132,7 +135,8 @@ func (s *stream) prepare(op string, l *Launch) error {
 			if !a.raw && !a.memory.layout.fits(want.Type) {
 				return refuse(EnqueueFailed, op, "Args: argument %d (%s): the kernel takes elements of type %s, not %s", i, want.Name, want.Type, a.memory.layout.leaf)
 			}
-			c.Bindings = append(c.Bindings, client.Binding{Buffer: a.memory.shared, Len: a.memory.bytes()})
+			part := client.Binding{Buffer: a.memory.shared, Off: a.off, Len: cmp.Or(a.part, a.memory.bytes())}
+			c.Bindings = append(c.Bindings, part)
 			s.uses = append(s.uses, use{a.memory, want.Access&client.Write != 0})
 			continue
 		}

@@ -24,6 +24,11 @@ func AllocRaw(ctx context.Context, g *GPU, bytes uint64, usage client.Usage) (*B
 // RawArg is a buffer as an argument, of whatever element type the kernel takes.
 func RawArg(b *Buffer[byte, Unified]) Argument { return Argument{memory: b.memory, raw: true} }
 
+// RawRange is a part of a buffer as an argument: some bytes from an offset on.
+func RawRange(b *Buffer[byte, Unified], off, bytes uint64) Argument {
+	return Argument{memory: b.memory, raw: true, off: off, part: bytes}
+}
+
 // RawValue is bytes as an argument. They begin at the first inline field that no value before covers,
 // and end where a field ends.
 func RawValue(p []byte) Argument { return Argument{inline: p, raw: true} }

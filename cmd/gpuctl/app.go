@@ -46,6 +46,7 @@ type cli struct {
 	Generate generateCmd `cmd:"" help:"Go on with a text, by a language model on a device."`
 	Chat     chatCmd     `cmd:"" help:"Talk with a language model on a device."`
 	Zing     zingCmd     `cmd:"" help:"Run a guest of the Zing ABI, or serve guests on a socket."`
+	IOCPU    iocpuCmd    `cmd:"" name:"iocpu" help:"Answer a host's requests to an IO_CPU, as lines of JSON."`
 	Audit    auditCmd    `cmd:"" help:"Read or check an audit log file."`
 	Upgrade  upgradeCmd  `cmd:"" help:"Replace the driver of a device by the one that is installed now, while its sessions work. For the operator."`
 	Suspend  suspendCmd  `cmd:"" help:"Have a device begin nothing until it is resumed; its sessions stay. For the operator."`

@@ -66,7 +66,7 @@ func (c *zingCmd) Run(ctx context.Context, a *app) error {
 	}
 	defer config.Conn.Close()
 	if c.Listen != "" {
-		return a.guests(ctx, config, c.Listen)
+		return a.serve(ctx, c.Listen, func(ctx context.Context, conn net.Conn) error { return serveGuest(ctx, config, conn) })
 	}
 	if c.Record != "" {
 		f, err := os.Create(c.Record)
@@ -167,8 +167,8 @@ func (a *app) guest(ctx context.Context, h *zing.Host, program []string) (err er
 	return err
 }
 
-// guests serves a socket until ctx ends.
-func (a *app) guests(ctx context.Context, config zing.Config, path string) error {
+// serve answers each connection on a socket, at most maxGuests at once, until ctx ends.
+func (a *app) serve(ctx context.Context, path string, each func(ctx context.Context, conn net.Conn) error) error {
 	before := unix.Umask(0o177) // the socket is this user's
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	unix.Umask(before)
@@ -191,8 +191,8 @@ func (a *app) guests(ctx context.Context, config zing.Config, path string) error
 		}
 		serving.Go(func() {
 			defer func() { <-places }()
-			if err := serveGuest(ctx, config, conn); err != nil && ctx.Err() == nil {
-				fmt.Fprintf(a.err, "gpuctl zing: %s\n", visible(err.Error()))
+			if err := each(ctx, conn); err != nil && ctx.Err() == nil {
+				fmt.Fprintf(a.err, "%s: %s\n", a.command, visible(err.Error()))
 			}
 		})
 	}

@@ -1,0 +1,7 @@
+package iocpu
+
+// For tests.
+var (
+	Half   = half
+	Unhalf = unhalf
+)
