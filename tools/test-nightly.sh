@@ -27,6 +27,8 @@ longer() {
 # Mistakes in the real code, which the simulation has to find.
 patches() { CAPGPU_SIM_PATCHES=1 CGO_ENABLED=0 tools/gotest.sh -count=1 -timeout=1h ./sim -run '^TestPatchesAreFound$'; }
 
+wasm() { (cd examples/zing/wasm && CGO_ENABLED=0 go test -count=1 ./...); }
+
 campaign() { make --no-print-directory "$@"; }
 
 stage "packages" tools/install-deps.sh test vm browser oracle
@@ -35,6 +37,7 @@ stage "lint" tools/lint.sh
 stage "unit tests with the race detector" with_race
 stage "the rest, and full sizes, without it, at length" longer
 stage "bench, with a browser" bench
+stage "a WebAssembly guest" wasm
 stage "other engines" campaign oracle
 stage "virtual machines, and what they have to notice" guests
 stage "fuzzing" campaign fuzz MINUTES="${MINUTES:-20}"
