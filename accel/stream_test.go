@@ -2,11 +2,13 @@ package accel_test
 
 import (
 	"context"
+	"io"
 	"math"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"capgpu/accel"
@@ -253,6 +255,42 @@ func TestOneGoroutineAtATime(t *testing.T) {
 	require.Positive(t, fine)
 	require.Equal(t, 1200, fine+busy)
 	require.NoError(t, s.Synchronize(ctx))
+}
+
+// TestManyGoroutines: each has a stream of its own, all share the default one and the kernels.
+func TestManyGoroutines(t *testing.T) {
+	trace := accel.NewTrace()
+	g, ctx := open(t, accel.Options{Trace: trace}), testContext(t)
+	fill, cp := kernel(t, g, "fill_u32"), kernel(t, g, "copy")
+	var all sync.WaitGroup
+	for k := range uint32(6) {
+		s := stream(t, g)
+		a, b := alloc[uint32, accel.Unified](t, g, 300), alloc[uint32, accel.Unified](t, g, 300)
+		all.Go(func() {
+			for i := range uint32(100) {
+				_, err := s.Launch(fillWith(fill, a, i*k))
+				assert.NoError(t, err)
+				e, err := s.Launch(copyOf(cp, a, b))
+				assert.NoError(t, err)
+				if i%10 == 0 { // behind everybody's work; another goroutine may have the default stream
+					if _, err := g.Default().Record(); err != nil {
+						assert.ErrorIs(t, err, accel.EnqueueFailed)
+					}
+				}
+				if i%7 == 0 {
+					assert.NoError(t, e.Synchronize(ctx))
+					values, err := accel.Slice(b)
+					assert.NoError(t, err)
+					assert.Equal(t, i*k, values[299])
+				}
+				_, err = e.Done()
+				assert.NoError(t, err)
+			}
+			assert.NoError(t, s.Synchronize(ctx))
+		})
+	}
+	all.Wait()
+	require.NoError(t, trace.WritePerf(io.Discard))
 }
 
 func TestTheEndOfTheService(t *testing.T) {
