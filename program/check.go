@@ -83,9 +83,6 @@ func (m *Manifest) check() *Refusal {
 	}
 
 	for i, c := range m.Constants {
-		if c.ID <= SpecShared {
-			return bad("constant %d is the launch's", c.ID)
-		}
 		if slices.ContainsFunc(m.Constants[:i], func(o Constant) bool { return o.ID == c.ID }) {
 			return bad("constant %d twice", c.ID)
 		}

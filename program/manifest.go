@@ -13,12 +13,16 @@ type Manifest struct {
 	Block       []uint32  `json:"block,omitempty"` // x, y, z; y and z may be left out
 	SharedBytes *uint32   `json:"sharedBytes,omitempty"`
 	Features    []Feature `json:"features,omitempty"`
-	// Constants are values of specialisation constants by SpecId. 0 to 3 belong to
-	// the launch and must not be named.
+	// Constants are values of specialisation constants by SpecId. A value of one that
+	// the workgroup's size is made of is the default.
 	Constants []Constant `json:"constants,omitempty"`
-	Grid      *Grid      `json:"grid,omitempty"`
-	Tolerance *Tolerance `json:"tolerance,omitempty"`
-	Tags      []string   `json:"tags,omitempty"` // "cpu", "gpu": what a variant is made for
+	// DynamicShared is the SpecId of the length of the one dynamic array in shared
+	// memory, which the launch sets. Without it this is SpecId 3, where that is the
+	// length of one shared array, of no other array, and not among Constants.
+	DynamicShared *uint32    `json:"dynamicShared,omitempty"`
+	Grid          *Grid      `json:"grid,omitempty"`
+	Tolerance     *Tolerance `json:"tolerance,omitempty"`
+	Tags          []string   `json:"tags,omitempty"` // "cpu", "gpu": what a variant is made for
 }
 
 // Binding is a storage buffer of the program: set 0, its index is the binding.

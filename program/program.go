@@ -47,21 +47,17 @@ func (d Dim3) Count() uint64 { return uint64(d.X) * uint64(d.Y) * uint64(d.Z) }
 const (
 	MaxBundleBytes   = 1 << 20
 	MaxManifestBytes = 64 << 10
-	MaxBindings      = 16
-	MaxInlineBytes   = 128
+	MaxBindings      = 32
+	MaxInlineBytes   = 256
 	MaxBlockThreads  = 1024
 	MaxSharedBytes   = 48 << 10 // static and dynamic together
 	MaxStackBytes    = 4 << 10  // private memory of one lane, along the deepest path of calls
 	MaxNameBytes     = 64
 )
 
-// Specialisation constants that a launch sets, by their SpecId.
-const (
-	SpecBlockX = 0
-	SpecBlockY = 1
-	SpecBlockZ = 2
-	SpecShared = 3 // length, in elements, of the one dynamic array of shared memory
-)
+// SpecShared is the SpecId that by convention is the length, in elements, of the one
+// dynamic array of shared memory; see Manifest.DynamicShared.
+const SpecShared = 3
 
 // Info is the facts about an admitted program. All of them come from the module, or
 // agree with it.
@@ -70,7 +66,7 @@ type Info struct {
 	Digest [32]byte // SHA-256 of the bundle
 
 	Entry    string
-	Bindings []Binding // set 0, binding i at index i
+	Bindings []Binding // in the order of descriptor sets and bindings
 	Inline   []Field   // of the push constant block, by offset
 	// InlineBytes is the size of the push constant block; a launch has exactly this
 	// many bytes.

@@ -6,9 +6,15 @@ import "capgpu/program/spirv"
 // become terms.
 func (l *lowerer) chain(in *spirv.Inst) pointer {
 	p := l.pointer(in.Arg(0))
+	first := 1
+	if p.v.buffers > 0 && len(in.Args) > 1 {
+		p = l.buffer(in, p)
+		first++
+	}
+
 	t := l.typ(p.typ)
 	p.terms = p.terms[:len(p.terms):len(p.terms)]
-	for k := 1; k < len(in.Args); k++ {
+	for k := first; k < len(in.Args); k++ {
 		idx := l.scalar(in.Arg(k))
 		c, isConst := l.f.isConst(idx)
 		switch t.kind {
@@ -47,6 +53,19 @@ func (l *lowerer) chain(in *spirv.Inst) pointer {
 	}
 
 	return p
+}
+
+// buffer is one of an array of buffers: the first index of a chain.
+func (l *lowerer) buffer(in *spirv.Inst, p pointer) pointer {
+	n, ok := l.f.isConst(l.scalar(in.Arg(1)))
+	if !ok || n >= uint64(p.v.buffers) {
+		fail(in, "SPV-2901", "no such buffer")
+	}
+
+	d := l.m.Def(p.v.typ)
+	one := *p.v
+	one.typ, one.binding, one.buffers = d.Arg(0), p.v.binding+int(n), 0
+	return pointer{v: &one, typ: one.typ}
 }
 
 // index32 is an index as 32 bits; an index that does not fit becomes the greatest

@@ -100,16 +100,11 @@ func (l *lowerer) apart(f func()) {
 
 // special is the value of a specialisation constant.
 func (l *lowerer) special(id spirv.ID, bits uint64) uint64 {
-	b := l.o.Block
-	switch {
-	case id == l.p.Dynamic && id != 0:
+	if id == l.p.Dynamic && id != 0 {
 		return uint64(l.o.SharedBytes / max(1, l.p.Info.DynamicElementBytes))
-	case id == l.p.BlockIDs[0] && id != 0:
-		return uint64(b.X)
-	case id == l.p.BlockIDs[1] && id != 0:
-		return uint64(b.Y)
-	case id == l.p.BlockIDs[2] && id != 0:
-		return uint64(b.Z)
+	}
+	if d, ok := l.p.Sizes[id]; ok {
+		return uint64([3]uint32{l.o.Block.X, l.o.Block.Y, l.o.Block.Z}[d])
 	}
 	if v, ok := l.p.Constants[id]; ok {
 		return v

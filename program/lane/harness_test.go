@@ -21,11 +21,21 @@ import (
 // source adds one.
 func glsl(t testing.TB, source string) []byte {
 	t.Helper()
+	return glslFor(t, "vulkan1.1", source)
+}
+
+// glslFor is glsl for another environment.
+func glslFor(t testing.TB, env, source string) []byte {
+	t.Helper()
 	if !strings.Contains(source, "#version") {
 		source = "#version 450\n" + source
 	}
 
-	kept := fmt.Sprintf("testdata/%x.spv", sha256.Sum256([]byte(source)))[:30] + ".spv"
+	key := source
+	if env != "vulkan1.1" {
+		key = env + source
+	}
+	kept := fmt.Sprintf("testdata/%x.spv", sha256.Sum256([]byte(key)))[:30] + ".spv"
 	if code, err := os.ReadFile(kept); err == nil {
 		return code
 	}
@@ -38,7 +48,7 @@ func glsl(t testing.TB, source string) []byte {
 	dir := t.TempDir()
 	in, out := filepath.Join(dir, "a.comp"), filepath.Join(dir, "a.spv")
 	require.NoError(t, os.WriteFile(in, []byte(source), 0o600))
-	cmd := exec.Command(tool, "-V", "-g", "--target-env", "vulkan1.1", "-o", out, "a.comp")
+	cmd := exec.Command(tool, "-V", "-g", "--target-env", env, "-o", out, "a.comp")
 	cmd.Dir = dir
 	msg, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", msg)
@@ -77,6 +87,10 @@ func describe(t testing.TB, code []byte) *verify.Program {
 			switch id := literal(d); id {
 			case 0, 1, 2:
 				p.BlockIDs[id] = g.Result
+				if p.Sizes == nil {
+					p.Sizes = map[spirv.ID]int{}
+				}
+				p.Sizes[g.Result] = int(id)
 				p.Info.BlockFree = true
 			case 3:
 				p.Dynamic = g.Result

@@ -140,6 +140,7 @@ type variable struct {
 	id       spirv.ID
 	typ      spirv.ID // pointee
 	binding  int
+	buffers  int    // of an array of buffers: how many
 	promoted bool   // its leaves are values, not memory
 	first    int32  // promoted: number of its first leaf
 	wide     bool   // private: slots of 64 bits

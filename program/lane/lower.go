@@ -1,6 +1,7 @@
 package lane
 
 import (
+	"capgpu/program"
 	"capgpu/program/spirv"
 	"capgpu/program/verify"
 )
@@ -122,13 +123,12 @@ func (l *lowerer) globalVars() {
 		switch storage {
 		case spirv.StorageClassStorageBuffer, spirv.StorageClassUniform:
 			v.class = classBuffer
-			for b, id := range l.p.Bindings {
-				if id == d.Result {
-					v.binding = b
-				}
-			}
-			if v.binding < 0 {
+			if v.binding = l.p.Binding(d.Result); v.binding < 0 {
 				continue // not the entry point's
+			}
+			if t := l.m.Def(typ); t != nil && t.Op == spirv.OpTypeArray {
+				n, _ := l.constantBits(t.Arg(1))
+				v.buffers = int(min(n, program.MaxBindings))
 			}
 
 		case spirv.StorageClassPushConstant:
@@ -151,6 +151,9 @@ func (l *lowerer) globalVars() {
 				fail(d, "E-GPU-4032", "too much shared memory")
 			}
 			l.f.shared += t.size
+			if most := program.MaxSharedBytes + 8*len(l.p.Shared); l.f.shared > uint32(most) {
+				fail(d, "P-GPU-5003", "with a workgroup of %d×%d×%d lanes, shared memory is more than %d bytes", l.o.Block.X, l.o.Block.Y, l.o.Block.Z, program.MaxSharedBytes)
+			}
 
 		case spirv.StorageClassPrivate:
 			l.local(v, d)

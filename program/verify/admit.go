@@ -45,6 +45,8 @@ type verifier struct {
 	exts   map[string]bool
 	glsl   spirv.ID // the import of GLSL.std.450
 	vulkan bool     // the Vulkan memory model
+	entry  *spirv.Inst
+	roles  roles
 
 	// Annotations of an id are a list: decHead by id, decNext by annotation, both
 	// 1 + an index in m.Annotations.
@@ -60,9 +62,10 @@ type verifier struct {
 		entry     *spirv.Function
 		entryName string
 		block     workgroup
-		dynamic   spirv.ID // the constant with SpecId 3
-		buffers   []buffer // by binding
-		inline    spirv.ID // the variable of the push constants
+		sizes     map[spirv.ID]int // the constants with the SpecId of a dimension
+		slots     []slot           // of the buffers, as they are declared
+		buffers   []buffer         // by binding
+		inline    spirv.ID         // the variable of the push constants
 		fields    []program.Field
 		shared    []variable
 		private   uint64 // bytes of Private variables
@@ -87,18 +90,21 @@ type verifier struct {
 		small     bool             // the instruction takes 8 and 16 bits
 		root      spirv.ID         // of the resulting pointer
 		rootFlags uint8
+		member    uint8
 	}
 }
 
 // idInfo is the object of an id.
 type idInfo struct {
-	typ   *typ // of a type, the type itself
-	what  idKind
-	fn    int32 // where it is defined: 1 + function; 0: outside
-	block int32 // of the function
-	num   int32 // of a constant, variable or function: its index
-	flags uint8
-	root  spirv.ID // of a pointer: the variable or parameter that it leads into
+	typ  *typ // of a type, the type itself
+	what idKind
+	// member is, of a pointer into an array of buffers, 1 + the buffer's number in it.
+	member uint8
+	fn     int32 // where it is defined: 1 + function; 0: outside
+	block  int32 // of the function
+	num    int32 // of a constant, variable or function: its index
+	flags  uint8
+	root   spirv.ID // of a pointer: the variable or parameter that it leads into
 }
 
 type idKind uint8
@@ -120,7 +126,7 @@ const (
 func (v *verifier) program() (*Program, *program.Refusal) {
 	v.ids = make([]idInfo, max(v.m.Bound, 1))
 	for _, step := range []func() *program.Refusal{
-		v.preamble, v.annotations, v.globals, v.interfaces, v.code, v.decorated, v.calls, v.flow,
+		v.preamble, v.annotations, v.assign, v.globals, v.interfaces, v.code, v.decorated, v.calls, v.flow,
 	} {
 		if r := step(); r != nil {
 			return nil, r

@@ -233,6 +233,13 @@ func convertWidth(v *verifier, in *spirv.Inst, t *typ) *program.Refusal {
 	return nil
 }
 
+func quantize(v *verifier, in *spirv.Inst, t *typ) *program.Refusal {
+	if !t.is(kFloat) || t.scalar().width != 32 {
+		return v.badResult(in, "of 32-bit floats")
+	}
+	return v.same(in, t)
+}
+
 func bitcast(v *verifier, in *spirv.Inst, t *typ) *program.Refusal {
 	if t.kind == kPointer {
 		return v.refuse(CodePointer, in, "a pointer from bits")

@@ -170,13 +170,15 @@ func (v *verifier) gather(fn *function) {
 		case spirv.StorageClassWorkgroup:
 			v.iface.shared[i.num].used = true
 		case spirv.StorageClassStorageBuffer, spirv.StorageClassUniform:
-			v.iface.buffers[i.num].used = true
+			for b := range bufferCount(i.typ.elem) {
+				v.iface.buffers[int(i.num)+b].used = true
+			}
 		}
 	}
 
 	for _, in := range fn.atomics {
 		p := v.info(in.Arg(0))
-		if b := v.info(p.root).num; b >= 0 && p.typ.class != spirv.StorageClassWorkgroup {
+		if b, _ := v.bufferOf(in.Arg(0)); b >= 0 && p.typ.class != spirv.StorageClassWorkgroup {
 			sort := atomicOrder[in.Op]
 			used := in.Result != 0 && v.ids[in.Result].flags&isUsed != 0
 			if used || sort == 0 && in.Op != spirv.OpAtomicLoad {

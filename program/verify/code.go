@@ -134,7 +134,7 @@ func (v *verifier) parameter(in *spirv.Inst, t *typ) *program.Refusal {
 		return v.refuse(CodeLarge, in, "a value of %d bytes; the limit is %d", t.bytes, v.lim.ValueBytes)
 	}
 
-	if t.dynamic && t.kind != kPointer {
+	if t.launch && t.kind != kPointer {
 		return v.refuse(CodeSpecID, in, "a value whose size is the launch's")
 	}
 
@@ -194,7 +194,7 @@ func (v *verifier) resultOf(fn *function, in *spirv.Inst, t *typ) *program.Refus
 	i := &v.ids[in.Result]
 	*i = idInfo{what: isValue, typ: t, fn: v.cur.fn, block: v.cur.at, num: -1}
 	if t.kind == kPointer {
-		i.root, i.flags = v.cur.root, v.cur.rootFlags&(noWrite|noRead)
+		i.root, i.flags, i.member = v.cur.root, v.cur.rootFlags&(noWrite|noRead), v.cur.member
 		fn.registers += 8
 		return nil
 	}
@@ -202,7 +202,7 @@ func (v *verifier) resultOf(fn *function, in *spirv.Inst, t *typ) *program.Refus
 	if t.bytes > uint64(v.lim.ValueBytes) {
 		return v.refuse(CodeLarge, in, "a value of %d bytes; the limit is %d", t.bytes, v.lim.ValueBytes)
 	}
-	if t.dynamic {
+	if t.launch {
 		return v.refuse(CodeSpecID, in, "a value whose size is the launch's")
 	}
 
@@ -269,7 +269,7 @@ func (v *verifier) localVariable(fn *function, in *spirv.Inst) *program.Refusal 
 		return r
 	}
 	if t.elem.dynamic {
-		return v.refuse(CodeSpecID, in, "an array with the length of SpecId %d outside shared memory", program.SpecShared)
+		return v.refuse(CodeSpecID, in, "the dynamic array's length outside shared memory")
 	}
 
 	stores := int32(neverStored)

@@ -18,7 +18,7 @@ func copyObject(v *verifier, in *spirv.Inst, t *typ) *program.Refusal {
 	}
 	if t.kind == kPointer {
 		from := v.info(in.Arg(0))
-		v.cur.root, v.cur.rootFlags = from.root, from.flags
+		v.cur.root, v.cur.rootFlags, v.cur.member = from.root, from.flags, from.member
 	}
 	return nil
 }

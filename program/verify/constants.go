@@ -14,6 +14,7 @@ const (
 	compositeForm                 // constituents are in.Args
 	vectorForm                    // parts: computed
 	nullForm                      // all zero
+	laterForm                     // floats: an engine computes them, and nothing here depends on them
 )
 
 // constant is a constant with its default value, or the manifest's.
@@ -28,8 +29,8 @@ type constant struct {
 
 // The dependencies of a constant.
 const (
-	depBlock  = 1 << iota // SpecId 0, 1 or 2
-	depShared             // SpecId 3
+	depBlock  = 1 << iota // of the workgroup's size
+	depShared             // the length of the dynamic array
 	depOther              // another SpecId
 )
 
@@ -158,7 +159,7 @@ func (v *verifier) constituents(in *spirv.Inst, t *typ, c *constant) *program.Re
 		}
 	}
 
-	if t.dynamic {
+	if t.launch {
 		return v.refuse(CodeSpecID, in, "a value whose size is the launch's")
 	}
 
@@ -179,38 +180,57 @@ func (v *verifier) specialise(in *spirv.Inst, t *typ, c *constant) *program.Refu
 		return nil
 	}
 
-	switch id := uint32(d.Arg(2)); id {
-	case program.SpecBlockX, program.SpecBlockY, program.SpecBlockZ, program.SpecShared:
-		if t.kind != kInt || t.width != 32 {
-			if id == program.SpecShared {
-				return v.refuse(CodeSpecID, in, "SpecId %d is the length of the dynamic shared array: a 32-bit integer", id)
-			}
-			return v.refuse(CodeDimensions, in, "SpecId %d is the workgroup's size: a 32-bit integer", id)
-		}
-		if id != program.SpecShared {
-			c.deps |= depBlock
-			return nil
-		}
+	id := uint32(d.Arg(2))
+	if in.Result == v.roles.dynamic {
 		c.deps |= depShared
-		if v.iface.dynamic != 0 {
-			return v.refuse(CodeSpecID, in, "two constants with SpecId %d", id)
-		}
-		v.iface.dynamic = in.Result
-	default:
-		c.deps |= depOther
-		i := slices.IndexFunc(v.manifest.Constants, func(m program.Constant) bool { return m.ID == id })
-		if i < 0 {
-			return nil
-		}
-		value := v.manifest.Constants[i].Value
-		if value&^t.mask() != 0 {
-			return v.refuse(CodeManifestConstants, in, "the manifest's constants: %d for SpecId %d is no value of its type", value, id)
-		}
-		c.bits = value
-		v.setConstant(in.Result, value)
+		return nil
 	}
 
+	c.deps |= depOther
+	dimension := v.roles.dimension(id)
+	if dimension >= 0 {
+		if t.kind != kInt || t.width != 32 {
+			return v.refuse(CodeDimensions, in, "SpecId %d is the workgroup's size: a 32-bit integer", id)
+		}
+		c.deps |= depBlock
+		v.sameBlock(dimension, in.Result)
+		if n := v.manifest.Block; len(n) > 0 {
+			c.bits = 1
+			if dimension < len(n) {
+				c.bits = uint64(n[dimension])
+			}
+		}
+	}
+
+	i := slices.IndexFunc(v.manifest.Constants, func(m program.Constant) bool { return m.ID == id })
+	if i < 0 {
+		return nil
+	}
+
+	value := v.manifest.Constants[i].Value
+	if value&^t.mask() != 0 {
+		return v.refuse(CodeManifestConstants, in, "the manifest's constants: %d for SpecId %d is no value of its type", value, id)
+	}
+	if dimension >= 0 {
+		if len(v.manifest.Block) > 0 && c.bits != value {
+			return v.contradicts(CodeManifestBlock, "block has %d where constant %d is %d", c.bits, id, value)
+		}
+		c.bits = value // the default
+		return nil
+	}
+
+	c.bits = value
+	v.setConstant(in.Result, value)
 	return nil
+}
+
+// sameBlock records a constant with the SpecId of a dimension. There may be several:
+// glslang declares one for LocalSizeId and one for gl_WorkGroupSize.
+func (v *verifier) sameBlock(dimension int, id spirv.ID) {
+	if v.iface.sizes == nil {
+		v.iface.sizes = make(map[spirv.ID]int, 3)
+	}
+	v.iface.sizes[id] = dimension
 }
 
 func (v *verifier) setConstant(id spirv.ID, value uint64) {

@@ -15,12 +15,14 @@ type variable struct {
 	used bool // by a function that the entry point reaches
 }
 
-// buffer is a storage buffer.
+// buffer is a binding of a storage or uniform buffer, with its first variable.
 type buffer struct {
 	variable
+	views       []spirv.ID     // its other variables
 	use         program.Access // by the code
 	access      program.Access // allowed by the decorations
 	orders      uint16         // sorts of atomic operations on it, see atomicOrder
+	bits        uint8          // widths in it: see has*
 	description program.Binding
 }
 
@@ -65,7 +67,7 @@ func (v *verifier) globals() *program.Refusal {
 		return r
 	}
 
-	return nil
+	return v.placeBuffers()
 }
 
 // class is the kind of a global instruction's result.
@@ -122,7 +124,7 @@ func (v *verifier) declareVariable(in *spirv.Inst) *program.Refusal {
 
 	x := variable{id: in.Result, typ: t.elem, in: in}
 	v.ids[in.Result] = idInfo{what: isVariable, typ: t, root: in.Result, num: -1}
-	if t.elem.kind == kRuntimeArray || t.elem.bits&hasRuntime != 0 && t.class != spirv.StorageClassStorageBuffer && t.class != spirv.StorageClassUniform {
+	if t.elem.bits&hasRuntime != 0 && t.class != spirv.StorageClassStorageBuffer && t.class != spirv.StorageClassUniform {
 		return v.refuse(CodeVariable, in, "a variable without a size")
 	}
 
@@ -136,8 +138,11 @@ func (v *verifier) declareVariable(in *spirv.Inst) *program.Refusal {
 		}
 	}
 
-	if t.elem.dynamic && t.class != spirv.StorageClassWorkgroup {
-		return v.refuse(CodeSpecID, in, "an array with the length of SpecId %d outside shared memory", program.SpecShared)
+	switch {
+	case t.elem.dynamic && t.class != spirv.StorageClassWorkgroup:
+		return v.refuse(CodeSpecID, in, "the dynamic array's length outside shared memory")
+	case t.elem.launch && t.class != spirv.StorageClassWorkgroup && t.class != spirv.StorageClassPrivate:
+		return v.refuse(CodeSpecID, in, "the length of an array in storage class %v depends on the launch's block", t.class)
 	}
 	if r := v.narrow(in, t); r != nil {
 		return r
@@ -152,7 +157,7 @@ func (v *verifier) declareVariable(in *spirv.Inst) *program.Refusal {
 	case spirv.StorageClassInput:
 		return v.builtIn(in, t.elem)
 	case spirv.StorageClassStorageBuffer, spirv.StorageClassUniform:
-		return v.declareBuffer(x, t)
+		return v.declareBuffer(x, t.class)
 	case spirv.StorageClassPushConstant:
 		return v.declareInline(x)
 	default:
@@ -178,73 +183,6 @@ func (v *verifier) narrow(in *spirv.Inst, t *typ) *program.Refusal {
 			return v.refuse(CodeNeeds, in, "a variable of 8 or 16 bits outside buffers needs capability %v", n.needs)
 		}
 	}
-	return nil
-}
-
-func (v *verifier) declareBuffer(x variable, t *typ) *program.Refusal {
-	in, s := x.in, x.typ
-	if s.kind == kArray {
-		return v.refuse(CodeBinding, in, "an array of buffers")
-	}
-	if s.kind != kStruct {
-		return v.refuse(CodeVariable, in, "a storage buffer holds a struct")
-	}
-
-	block, bufferBlock := v.dec(s.id(), spirv.DecorationBlock), v.dec(s.id(), spirv.DecorationBufferBlock)
-	switch {
-	case block != nil && bufferBlock != nil:
-		return v.refuse(CodeDecorated, in, "a struct with Block and BufferBlock")
-	case t.class == spirv.StorageClassUniform && block != nil:
-		return v.refuse(CodeClass, in, "a uniform buffer; the profile has storage buffers and push constants")
-	case t.class == spirv.StorageClassStorageBuffer && block == nil, t.class == spirv.StorageClassUniform && bufferBlock == nil:
-		return v.refuse(CodeLayout, in, "a storage buffer whose struct is no Block")
-	case bufferBlock != nil && v.m.Version >= version14:
-		return v.refuse(CodeNeeds, in, "BufferBlock is of SPIR-V 1.3 and before")
-	case s.bits&has16 != 0 && !v.caps[spirv.CapabilityStorageBuffer16BitAccess]:
-		return v.refuse(CodeNeeds, in, "16 bits in a buffer need capability StorageBuffer16BitAccess")
-	case s.bits&has8 != 0 && !v.caps[spirv.CapabilityStorageBuffer8BitAccess]:
-		return v.refuse(CodeNeeds, in, "8 bits in a buffer need capability StorageBuffer8BitAccess")
-	case s.bits&(hasBool|hasPointer) != 0:
-		return v.refuse(CodeElement, in, "a bool has no layout; a buffer holds integers and floats")
-	}
-
-	if r := v.layoutOf(s); r != nil {
-		return r
-	}
-
-	set, binding := v.dec(in.Result, spirv.DecorationDescriptorSet), v.dec(in.Result, spirv.DecorationBinding)
-	if set == nil || binding == nil {
-		return v.refuse(CodeBinding, in, "a buffer without DescriptorSet and Binding")
-	}
-	if set.Arg(2) != 0 {
-		return v.refuse(CodeBinding, in, "descriptor set %d; the profile has set 0", set.Arg(2))
-	}
-
-	n := uint32(binding.Arg(2))
-	if n >= v.lim.Bindings {
-		return v.refuse(CodeBinding, in, "binding %d; the profile has %d", n, v.lim.Bindings)
-	}
-
-	for uint32(len(v.iface.buffers)) <= n {
-		v.iface.buffers = append(v.iface.buffers, buffer{})
-	}
-
-	b := &v.iface.buffers[n]
-	if b.id != 0 {
-		return v.refuse(CodeBinding, in, "binding %d has a variable already, %%%d", n, b.id)
-	}
-
-	b.variable, b.access = x, program.ReadWrite
-	v.ids[in.Result].num = int32(n)
-	if v.dec(in.Result, spirv.DecorationNonWritable) != nil || s.layout.all(noWrite) {
-		b.access &^= program.Write
-		v.ids[in.Result].flags |= noWrite
-	}
-	if v.dec(in.Result, spirv.DecorationNonReadable) != nil || s.layout.all(noRead) {
-		b.access &^= program.Read
-		v.ids[in.Result].flags |= noRead
-	}
-
 	return nil
 }
 

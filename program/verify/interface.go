@@ -1,8 +1,6 @@
 package verify
 
 import (
-	"slices"
-
 	"capgpu/program"
 	"capgpu/program/spirv"
 )
@@ -17,7 +15,7 @@ type workgroup struct {
 
 // interfaces checks the entry point, its execution modes and its interface.
 func (v *verifier) interfaces() *program.Refusal {
-	e := &v.m.EntryPoints[0]
+	e := v.entry
 	for _, f := range v.m.Functions {
 		if f.ID() == e.Arg(1) {
 			v.iface.entry = f
@@ -59,7 +57,7 @@ func (v *verifier) interfaces() *program.Refusal {
 }
 
 func (v *verifier) modes() *program.Refusal {
-	e := v.m.EntryPoints[0].Arg(1)
+	e := v.entry.Arg(1)
 	for i := range v.m.Modes {
 		in := &v.m.Modes[i]
 		if in.Arg(0) != e {
@@ -105,15 +103,14 @@ func (v *verifier) dimensions(in *spirv.Inst, ids []spirv.ID) *program.Refusal {
 
 		v.iface.block.n[i] = uint32(c.bits)
 		if c.deps&depShared != 0 {
-			return v.refuse(CodeSpecID, in, "the workgroup depends on SpecId %d", program.SpecShared)
+			return v.refuse(CodeSpecID, in, "the workgroup's size depends on the dynamic array's")
 		}
 		if c.deps&depBlock == 0 {
 			continue
 		}
 
-		d := v.dec(id, spirv.DecorationSpecId)
-		if d == nil || d.Arg(2) != spirv.ID(i) {
-			return v.refuse(CodeSpecID, in, "dimension %d of the workgroup is to be SpecId %d itself, or not of the launch", i, i)
+		if d := v.dec(id, spirv.DecorationSpecId); d == nil || v.roles.dimension(uint32(d.Arg(2))) != i {
+			return v.refuse(CodeSpecID, in, "dimension %d of the workgroup is computed from another one, which the launch decides", i)
 		}
 
 		v.iface.block.ids[i] = id
@@ -122,8 +119,7 @@ func (v *verifier) dimensions(in *spirv.Inst, ids []spirv.ID) *program.Refusal {
 	return nil
 }
 
-// workgroupSize finds the constant with the built-in, checks the size, and checks
-// that SpecId 0 to 2 are used only as its parts.
+// workgroupSize finds the constant with the built-in, and checks the size.
 func (v *verifier) workgroupSize() *program.Refusal {
 	var found *spirv.Inst
 	for i := range v.m.Annotations {
@@ -151,17 +147,7 @@ func (v *verifier) workgroupSize() *program.Refusal {
 	}
 
 	if v.iface.block.in == nil {
-		return v.refuse(CodeNoMode, &v.m.EntryPoints[0], "no LocalSize, LocalSizeId or WorkgroupSize")
-	}
-
-	for i := range v.m.Annotations {
-		in := &v.m.Annotations[i]
-		if in.Op != spirv.OpDecorate || spirv.Decoration(in.Arg(1)) != spirv.DecorationSpecId || in.Arg(2) > program.SpecBlockZ {
-			continue
-		}
-		if !slices.Contains(v.iface.block.ids[:], in.Arg(0)) {
-			return v.refuse(CodeSpecID, in, "SpecId %d is not the workgroup's size", in.Arg(2))
-		}
+		return v.refuse(CodeNoMode, v.entry, "no LocalSize, LocalSizeId or WorkgroupSize")
 	}
 
 	if r := v.manifestBlock(); r != nil {

@@ -33,7 +33,11 @@ func (v *verifier) touch(in *spirv.Inst, id spirv.ID, p *typ, access program.Acc
 	}
 
 	if p.class == spirv.StorageClassStorageBuffer || p.class == spirv.StorageClassUniform {
-		if b := v.info(i.root).num; b >= 0 {
+		b, n := v.bufferOf(id)
+		if n > 1 || b >= 0 && i.member == 0 && v.info(i.root).typ.elem.kind == kArray {
+			return v.refuse(CodeBinding, in, "an access to an array of buffers as a whole")
+		}
+		if b >= 0 {
 			v.functions[v.cur.fn-1].use[b] |= access
 		}
 	}
@@ -135,9 +139,18 @@ func accessChain(v *verifier, in *spirv.Inst, t *typ) *program.Refusal {
 	}
 
 	base := v.info(in.Arg(0))
-	flags := base.flags & (noWrite | noRead)
+	flags, member := base.flags&(noWrite|noRead), base.member
 	e := p.elem
 	for i := 1; i < len(in.Args); i++ {
+		if i == 1 && e.kind == kArray && member == 0 && v.isBufferArray(base.root, e) {
+			n, r := v.whichBuffer(in, e)
+			if r != nil {
+				return r
+			}
+			member, e = uint8(1+n), e.elem
+			continue
+		}
+
 		switch e.kind {
 		case kStruct:
 			n, ok := v.literal(in.Arg(i))
@@ -167,7 +180,7 @@ func accessChain(v *verifier, in *spirv.Inst, t *typ) *program.Refusal {
 		return v.badResult(in, "a pointer to the part")
 	}
 
-	v.cur.root, v.cur.rootFlags = base.root, flags
+	v.cur.root, v.cur.rootFlags, v.cur.member = base.root, flags, member
 	return nil
 }
 

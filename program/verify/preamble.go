@@ -159,6 +159,7 @@ func (v *verifier) model() *program.Refusal {
 	}
 
 	e := &m.EntryPoints[0]
+	v.entry = e
 	if model := spirv.ExecutionModel(e.Arg(0)); model != spirv.ExecutionModelGLCompute {
 		return v.refuse(CodeEntryPoints, e, "an entry point of the model %v; the profile has GLCompute", model)
 	}

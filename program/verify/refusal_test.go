@@ -44,6 +44,14 @@ func u32s(b *builder, binding uint32) (buffer id, first func() id) {
 	return buffer, func() id { return b.Access(spirv.StorageClassStorageBuffer, b.Uint(32), buffer, b.U32(0), b.U32(0)) }
 }
 
+// buffers is an array of n buffers of one integer, with the binding 0.
+func buffers(b *builder, n uint32) (v, t id) {
+	t = b.Array(b.Block([]uint32{0}, b.Uint(32)), b.U32(n), 0)
+	v = b.Global(spirv.StorageClassStorageBuffer, t)
+	b.Decorate(v, spirv.DecorationDescriptorSet, 0)
+	return b.Decorate(v, spirv.DecorationBinding, 0), t
+}
+
 // offset is the place of the nth instruction of an opcode, in bytes; -1 if nowhere.
 func offset(module []byte, op spirv.Opcode, n int) int {
 	var all []int
@@ -70,7 +78,14 @@ func TestRefusals(t *testing.T) {
 			b := spirvtest.New()
 			c.build(b)
 			module := b.Bytes()
-			_, err := verify.Admit(module, verify.DefaultLimits())
+			bundle := module
+			if c.code == verify.CodeSharedDynamic {
+				n := uint32(program.SpecShared)
+				var err error
+				bundle, err = program.Encode(module, &program.Manifest{DynamicShared: &n})
+				require.NoError(t, err)
+			}
+			_, err := verify.Admit(bundle, verify.DefaultLimits())
 			var r *program.Refusal
 			require.ErrorAs(t, err, &r, "%s: %s", c.code, c.says)
 			require.Equal(t, c.code, r.Code, "%s: %v", c.says, r)
@@ -127,9 +142,15 @@ var outsideCases = []refused{
 	{verify.CodeType, spirv.OpTypeInt, 0, "24 bits", func(b *builder) { b.Uint(24); empty(b) }},
 	{verify.CodeType, spirv.OpTypeVector, 0, "8 components", func(b *builder) { b.Vec(b.Float(32), 8); empty(b) }},
 	{verify.CodeClass, spirv.OpTypePointer, 0, "Output", func(b *builder) { b.Pointer(spirv.StorageClassOutput, b.Float(32)); empty(b) }},
-	{verify.CodeClass, spirv.OpVariable, 0, "uniform buffer", func(b *builder) {
-		b.Global(spirv.StorageClassUniform, b.Block([]uint32{0}, b.Uint(32)))
+	{verify.CodeVariable, spirv.OpVariable, 0, "uniform buffer without a size", func(b *builder) {
+		b.Global(spirv.StorageClassUniform, b.Block([]uint32{0}, b.RuntimeArray(b.Uint(32), 4)))
 		empty(b)
+	}},
+	{verify.CodeAccess, spirv.OpStore, 0, "NonWritable", func(b *builder) {
+		v := b.Global(spirv.StorageClassUniform, b.Block([]uint32{0}, b.Uint(32)))
+		b.Decorate(v, spirv.DecorationDescriptorSet, 0)
+		b.Decorate(v, spirv.DecorationBinding, 0)
+		kernel(b, func() { b.Store(b.Access(spirv.StorageClassUniform, b.Uint(32), v, b.U32(0)), b.U32(1)) })
 	}},
 	{verify.CodeDecoration, spirv.OpDecorate, 0, "Flat", func(b *builder) {
 		b.Decorate(b.Shared(b.Uint(32)), spirv.DecorationFlat)
@@ -180,25 +201,45 @@ var outsideCases = []refused{
 		b.Do(spirv.OpFunctionEnd)
 		b.Compute(main, "main", 1, 1, 1)
 	}},
-	{verify.CodeBinding, spirv.OpVariable, 0, "set 2", func(b *builder) {
+	{verify.CodeBinding, spirv.OpVariable, 1, "binding 30 of set 2", func(b *builder) {
+		u32s(b, 1)
 		v := b.Global(spirv.StorageClassStorageBuffer, b.Block([]uint32{0}, b.Uint(32)))
 		b.Decorate(v, spirv.DecorationDescriptorSet, 2)
-		b.Decorate(v, spirv.DecorationBinding, 0)
+		b.Decorate(v, spirv.DecorationBinding, 30)
 		empty(b)
 	}},
-	{verify.CodeBinding, spirv.OpVariable, 0, "binding 16", func(b *builder) { u32s(b, 16); empty(b) }},
-	{verify.CodeBinding, spirv.OpVariable, 1, "already", func(b *builder) { u32s(b, 0); u32s(b, 0); empty(b) }},
+	{verify.CodeBinding, spirv.OpVariable, 0, "binding 32", func(b *builder) { u32s(b, 32); empty(b) }},
 	{verify.CodeBinding, spirv.OpVariable, 0, "array of buffers", func(b *builder) {
-		b.Global(spirv.StorageClassStorageBuffer, b.Array(b.Block([]uint32{0}, b.Uint(32)), b.U32(2), 0))
+		b.Global(spirv.StorageClassStorageBuffer, b.Array(b.Block([]uint32{0}, b.Uint(32)), b.Spec(9, b.Uint(32), 2), 0))
 		empty(b)
+	}},
+	{verify.CodeBinding, spirv.OpVariable, 1, "of 2 buffers already", func(b *builder) {
+		buffers(b, 2)
+		b.Buffer(0, b.Uint(32), 4)
+		empty(b)
+	}},
+	{verify.CodeBinding, spirv.OpLoad, 0, "as a whole", func(b *builder) {
+		v, t := buffers(b, 2)
+		kernel(b, func() { b.Load(t, v) })
+	}},
+	{verify.CodeBinding, spirv.OpAccessChain, 0, "no constant", func(b *builder) {
+		v, _ := buffers(b, 2)
+		kernel(b, func() {
+			n := b.Local(b.Uint(32))
+			b.Access(spirv.StorageClassStorageBuffer, b.Uint(32), v, b.Load(b.Uint(32), n), b.U32(0))
+		})
+	}},
+	{verify.CodeChain, spirv.OpAccessChain, 0, "no buffer 2", func(b *builder) {
+		v, _ := buffers(b, 2)
+		kernel(b, func() { b.Access(spirv.StorageClassStorageBuffer, b.Uint(32), v, b.U32(2), b.U32(0)) })
 	}},
 	{verify.CodeInline, spirv.OpVariable, 1, "second", func(b *builder) {
 		b.Push([]uint32{0}, b.Uint(32))
 		b.Push([]uint32{0}, b.Uint(32))
 		empty(b)
 	}},
-	{verify.CodeInline, spirv.OpVariable, 0, "limit is 128", func(b *builder) {
-		b.Push([]uint32{0}, b.Array(b.Uint(32), b.U32(33), 4))
+	{verify.CodeInline, spirv.OpVariable, 0, "limit is 256", func(b *builder) {
+		b.Push([]uint32{0}, b.Array(b.Uint(32), b.U32(65), 4))
 		empty(b)
 	}},
 	{verify.CodeBlock, spirv.OpExecutionMode, 0, "limit is 1024", func(b *builder) {
@@ -207,11 +248,29 @@ var outsideCases = []refused{
 		b.End()
 		b.Compute(f, "main", 64, 32, 1)
 	}},
-	{verify.CodeSpecID, spirv.OpDecorate, 0, "SpecId 1", func(b *builder) { b.Spec(1, b.Uint(32), 1); empty(b) }},
-	{verify.CodeSpecID, spirv.OpTypeArray, 0, "computed", func(b *builder) {
-		n := b.Spec(3, b.Uint(32), 8)
-		b.Shared(b.Array(b.Uint(32), b.SpecOp(b.Uint(32), spirv.OpIMul, n, b.U32(2)), 0))
+	{verify.CodeSpecID, spirv.OpSpecConstantComposite, 0, "computed from another", func(b *builder) {
+		u := b.Uint(32)
+		x := b.Spec(7, u, 8)
+		size := b.SpecComposite(b.Vec(u, 3), x, b.SpecOp(u, spirv.OpIMul, x, b.U32(2)), b.U32(1))
+		b.Decorate(size, spirv.DecorationBuiltIn, spirv.BuiltInWorkgroupSize)
 		empty(b)
+	}},
+	{verify.CodeSpecID, spirv.OpVariable, 0, "StorageBuffer depends on the launch's block", func(b *builder) {
+		u := b.Uint(32)
+		x := b.Spec(7, u, 8)
+		size := b.SpecComposite(b.Vec(u, 3), x, b.U32(1), b.U32(1))
+		b.Decorate(size, spirv.DecorationBuiltIn, spirv.BuiltInWorkgroupSize)
+		b.BufferOf(0, b.Block([]uint32{0}, b.Array(u, x, 4)))
+		empty(b)
+	}},
+	{verify.CodeSpecID, spirv.OpLoad, 0, "size is the launch's", func(b *builder) {
+		u := b.Uint(32)
+		x := b.Spec(7, u, 8)
+		size := b.SpecComposite(b.Vec(u, 3), x, b.U32(1), b.U32(1))
+		b.Decorate(size, spirv.DecorationBuiltIn, spirv.BuiltInWorkgroupSize)
+		t := b.Array(u, x, 0)
+		s := b.Shared(t)
+		kernel(b, func() { b.Load(t, s) })
 	}},
 	{verify.CodeSpecOp, spirv.OpSpecConstantOp, 0, "division by zero", func(b *builder) {
 		b.SpecOp(b.Uint(32), spirv.OpUDiv, b.U32(1), b.Spec(9, b.Uint(32), 0))
@@ -300,7 +359,12 @@ var machineCases = []refused{
 		b.End()
 		b.Compute(main, "main", 1, 1, 1)
 	}},
-	{verify.CodeDimensions, spirv.OpSpecConstant, 0, "workgroup's size", func(b *builder) { b.Spec(0, b.Float(32), 0); empty(b) }},
+	{verify.CodeDimensions, spirv.OpDecorate, 1, "three 32-bit integers", func(b *builder) {
+		f := b.Float(32)
+		size := b.SpecComposite(b.Vec(f, 3), b.Spec(0, f, 0), b.F32(1), b.F32(1))
+		b.Decorate(size, spirv.DecorationBuiltIn, spirv.BuiltInWorkgroupSize)
+		empty(b)
+	}},
 	{verify.CodeCapture, spirv.OpVariable, 0, "bool", func(b *builder) { b.Push([]uint32{0}, b.Bool()); empty(b) }},
 	{verify.CodeSharedPlace, spirv.OpVariable, 0, "outside functions", func(b *builder) {
 		kernel(b, func() {

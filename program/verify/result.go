@@ -16,6 +16,7 @@ func (v *verifier) result() (*Program, *program.Refusal) {
 		Entry:     v.iface.entry,
 		Inline:    v.iface.inline,
 		BlockIDs:  v.iface.block.ids,
+		Sizes:     v.iface.sizes,
 		Constants: v.specialised,
 		Info: program.Info{
 			Name:           v.manifest.Name,
@@ -31,7 +32,7 @@ func (v *verifier) result() (*Program, *program.Refusal) {
 	}
 
 	if v.reached.dynamicElement != 0 {
-		p.Dynamic, p.Info.DynamicElementBytes = v.iface.dynamic, uint32(v.reached.dynamicElement)
+		p.Dynamic, p.Info.DynamicElementBytes = v.roles.dynamic, uint32(v.reached.dynamicElement)
 	}
 
 	p.Lengths = make(map[spirv.ID]uint32)
@@ -54,7 +55,16 @@ func (v *verifier) result() (*Program, *program.Refusal) {
 	}
 
 	for i := range v.iface.buffers {
-		p.Bindings = append(p.Bindings, v.iface.buffers[i].id)
+		b := &v.iface.buffers[i]
+		p.Bindings = append(p.Bindings, b.id)
+		for _, view := range b.views {
+			if p.Views == nil {
+				p.Views = make(map[spirv.ID]int)
+			}
+			if _, ok := p.Views[view]; !ok {
+				p.Views[view] = i
+			}
+		}
 		p.Info.Bindings = append(p.Info.Bindings, v.iface.buffers[i].description)
 	}
 
@@ -97,7 +107,7 @@ func (v *verifier) bindings() {
 			d.Access = program.Read
 		}
 
-		d.Type = b.typ.leaf
+		d.Type = v.leafOf(b)
 		for _, name := range v.names(i) {
 			if ident(name) && d.Name == "" && !slices.ContainsFunc(v.iface.buffers[:i], func(o buffer) bool { return o.description.Name == name }) {
 				d.Name = name
@@ -110,9 +120,20 @@ func (v *verifier) bindings() {
 
 		b.description = d
 		if b.used {
-			v.reached.features |= storageFeatures(b.typ.bits)
+			v.reached.features |= storageFeatures(b.bits)
 		}
 	}
+}
+
+// leafOf is the single scalar type of a binding in all of its views, "" if there is
+// none.
+func (v *verifier) leafOf(b *buffer) program.Type {
+	for _, view := range b.views {
+		if t := v.info(view).typ.elem; t.leaf != b.typ.leaf {
+			return ""
+		}
+	}
+	return b.typ.leaf
 }
 
 func storageFeatures(bits uint8) (f featureSet) {
@@ -131,12 +152,23 @@ func storageFeatures(bits uint8) (f featureSet) {
 // member, of its block.
 func (v *verifier) names(binding int) []string {
 	b := &v.iface.buffers[binding]
-	names := []string{v.label(b.id)}
-	if len(b.typ.members) == 1 {
-		names = append(names, v.memberLabel(b.typ.id(), 0))
+	names := v.namesOf(b.id, b.typ)
+	for _, view := range b.views {
+		t := v.info(view).typ.elem
+		if t.kind == kArray {
+			t = t.elem
+		}
+		names = append(names, v.namesOf(view, t)...)
 	}
-	names = append(names, v.label(b.typ.id()))
 	return slices.DeleteFunc(names, func(s string) bool { return s == "" })
+}
+
+func (v *verifier) namesOf(variable spirv.ID, block *typ) []string {
+	names := []string{v.label(variable)}
+	if len(block.members) == 1 {
+		names = append(names, v.memberLabel(block.id(), 0))
+	}
+	return append(names, v.label(block.id()))
 }
 
 // findLeaf is the single scalar type of everything in t, "" if there is none. It is

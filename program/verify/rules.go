@@ -76,6 +76,7 @@ func init() {
 
 	plain(1, convertNumber, spirv.OpConvertFToS, spirv.OpConvertFToU, spirv.OpConvertSToF, spirv.OpConvertUToF)
 	add(rule{n: 1, small: true, check: convertWidth}, spirv.OpUConvert, spirv.OpSConvert, spirv.OpFConvert)
+	plain(1, quantize, spirv.OpQuantizeToF16)
 	add(rule{n: 1, small: true, check: bitcast}, spirv.OpBitcast)
 
 	add(rule{n: 0, small: true, check: undef}, spirv.OpUndef)

@@ -7,10 +7,12 @@ import (
 	"capgpu/program/spirv"
 )
 
-// specOps are the operations of OpSpecConstantOp: those of the profile with only
-// integer and bool operands and results.
+// specOps are the operations of OpSpecConstantOp: those of the profile that compute
+// on integers and bools, that convert floats to floats, or that put together and take
+// apart. No integer can be computed from a float, so that only engines need the
+// values of floats.
 var specOps = map[spirv.Opcode]bool{
-	spirv.OpSConvert: true, spirv.OpUConvert: true, spirv.OpSNegate: true, spirv.OpNot: true,
+	spirv.OpSConvert: true, spirv.OpUConvert: true, spirv.OpFConvert: true, spirv.OpQuantizeToF16: true, spirv.OpSNegate: true, spirv.OpNot: true,
 	spirv.OpIAdd: true, spirv.OpISub: true, spirv.OpIMul: true,
 	spirv.OpUDiv: true, spirv.OpSDiv: true, spirv.OpUMod: true, spirv.OpSRem: true, spirv.OpSMod: true,
 	spirv.OpShiftRightLogical: true, spirv.OpShiftRightArithmetic: true, spirv.OpShiftLeftLogical: true,
@@ -30,8 +32,8 @@ func (v *verifier) specOp(in *spirv.Inst, t *typ, c *constant) *program.Refusal 
 	if !specOps[op] || in.Args[0] > 0xFFFF {
 		return v.refuse(CodeSpecOp, in, "the operation %v is outside the profile", op)
 	}
-	if t.lanes() == 0 || t.scalar().kind == kFloat {
-		return v.refuse(CodeSpecOp, in, "a result that is neither integer nor bool")
+	if t.lanes() == 0 {
+		return v.refuse(CodeSpecOp, in, "a result that is no scalar or vector")
 	}
 
 	as := *in
@@ -55,6 +57,11 @@ func (v *verifier) specOp(in *spirv.Inst, t *typ, c *constant) *program.Refusal 
 	if r := v.typed(&as, t); r != nil {
 		r.Op = in.Op.String()
 		return r
+	}
+
+	if t.scalar().kind == kFloat {
+		c.form = laterForm
+		return nil
 	}
 
 	if t.lanes() == 1 {

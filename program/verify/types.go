@@ -39,7 +39,8 @@ type typ struct {
 	align   uint32
 	depth   int
 	bits    uint8 // widths in it, one bit each: see has*
-	dynamic bool  // its size depends on the constant with SpecId 3
+	dynamic bool  // its size depends on the length of the dynamic array
+	launch  bool  // its size depends on that, or on the workgroup's size
 	layout  *layout
 	leaf    program.Type // the scalar type of all its parts, "" if there is no single one
 }
@@ -195,8 +196,8 @@ func (v *verifier) declareArray(in *spirv.Inst, t *typ) *program.Refusal {
 	if e == nil || e.kind == kVoid || e.kind == kFunction {
 		return v.refuse(CodeDeclaration, in, "elements of %%%d, which is no type of values", in.Arg(0))
 	}
-	if e.bits&hasRuntime != 0 {
-		return v.refuse(CodeDeclaration, in, "elements without a size")
+	if e.bits&hasRuntime != 0 && (e.kind != kStruct || in.Op == spirv.OpTypeRuntimeArray) {
+		return v.refuse(CodeDeclaration, in, "elements without a size") // other than an array of buffers
 	}
 	if e.bits&hasPointer != 0 {
 		return v.refuse(CodePointer, in, "an array of pointers")
@@ -205,6 +206,7 @@ func (v *verifier) declareArray(in *spirv.Inst, t *typ) *program.Refusal {
 	t.elem, t.bits, t.align, t.depth = e, e.bits, e.align, e.depth+1
 	if in.Op == spirv.OpTypeRuntimeArray {
 		t.kind, t.bytes, t.bits = kRuntimeArray, 0, e.bits|hasRuntime
+		t.dynamic, t.launch = e.dynamic, e.launch
 		return nil
 	}
 
@@ -213,11 +215,10 @@ func (v *verifier) declareArray(in *spirv.Inst, t *typ) *program.Refusal {
 	if c == nil || c.typ.kind != kInt || c.form != scalarForm {
 		return v.refuse(CodeDeclaration, in, "length %%%d is no integer constant", t.length)
 	}
-	if c.deps&depBlock != 0 {
-		return v.refuse(CodeSpecID, in, "the length depends on the launch's block; a dynamic array takes its length from SpecId %d", program.SpecShared)
-	}
-	if t.dynamic = c.deps&depShared != 0 || e.dynamic; c.deps&depShared != 0 && t.length != v.iface.dynamic {
-		return v.refuse(CodeSpecID, in, "the length is computed from SpecId %d, and must be it", program.SpecShared)
+	t.dynamic = c.deps&depShared != 0 || e.dynamic
+	t.launch = t.dynamic || c.deps&depBlock != 0 || e.launch
+	if c.deps&depShared != 0 && t.length != v.roles.dynamic {
+		return v.refuse(CodeSpecID, in, "the length is computed from that of the dynamic array, and must be it")
 	}
 
 	n := c.bits
@@ -257,7 +258,7 @@ func (v *verifier) declareStruct(in *spirv.Inst, t *typ) *program.Refusal {
 
 		t.members[i] = e
 		t.bits |= e.bits
-		t.dynamic = t.dynamic || e.dynamic
+		t.dynamic, t.launch = t.dynamic || e.dynamic, t.launch || e.launch
 		t.align = max(t.align, e.align)
 		t.depth = max(t.depth, e.depth+1)
 		t.bytes = min(huge, roundUp(t.bytes, e.align)+e.bytes)

@@ -197,7 +197,8 @@ func (u *uniformity) load(p spirv.ID) bool {
 	case spirv.StorageClassInput:
 		return !uniformInputs[spirv.BuiltIn(u.v.info(i.root).num)]
 	case spirv.StorageClassStorageBuffer, spirv.StorageClassUniform:
-		return u.v.iface.buffers[u.v.info(i.root).num].use&program.Write != 0
+		b, n := u.v.bufferOf(p)
+		return n != 1 || u.v.iface.buffers[b].use&program.Write != 0
 	case spirv.StorageClassFunction, spirv.StorageClassPrivate:
 		return u.holds[i.root]
 	}

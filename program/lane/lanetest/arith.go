@@ -148,6 +148,14 @@ func (m *machine) compute(in *spirv.Inst, get func(spirv.ID) value) (v value, ba
 		return of(t, out), -1
 	}
 
+	if in.Op == spirv.OpQuantizeToF16 {
+		out := arg(0).components()
+		for i := range out {
+			out[i] = fromFloat(toFloat(fromFloat(toFloat(out[i], 32), 16), 16), 32)
+		}
+		return of(t, out), -1
+	}
+
 	// All others work on each component.
 	width := argType(0).scalar().width
 	args := make([][]uint64, len(in.Args))

@@ -251,7 +251,14 @@ func (t *thread) global(id spirv.ID) *variable {
 		v.bytes = make([]byte, up(uint64(m.program.Info.InlineBytes), 8))
 		copy(v.bytes, m.launch.Inline)
 	default:
-		b := slices.Index(m.program.Bindings, id)
+		b := m.program.Binding(id)
+		if v.typ.op == spirv.OpTypeArray { // of buffers: each is a variable
+			for i := range v.typ.n {
+				one := &variable{typ: v.typ.elem, class: v.class, binding: uint16(b + int(i)), bytes: m.launch.Bindings[b+int(i)]}
+				v.buffers = append(v.buffers, one)
+			}
+			return v
+		}
 		v.binding = uint16(b)
 		if b < len(m.launch.Bindings) {
 			v.bytes = m.launch.Bindings[b]

@@ -21,6 +21,7 @@ type variable struct {
 	bytes   []byte // of a buffer, push constants or shared memory
 	binding uint16 // or outcome.NoBinding
 	value   value  // of one lane's
+	buffers []*variable
 }
 
 // fault is the cause of a lane's trap. index orders the possible faults of an

@@ -178,7 +178,12 @@ func (t *thread) step() {
 	case spirv.OpAccessChain, spirv.OpInBoundsAccessChain:
 		p := t.value(in.Arg(0)).ptr
 		path := slices.Clone(p.path)
-		for i := 1; i < len(in.Args); i++ {
+		first := 1
+		if len(p.variable.buffers) > 0 {
+			p = &pointer{variable: p.variable.buffers[t.value(in.Arg(1)).bits]}
+			first = 2
+		}
+		for i := first; i < len(in.Args); i++ {
 			// An index that does not fit 32 bits is as wrong as the greatest one.
 			path = append(path, min(t.value(in.Arg(i)).bits, mask(32)))
 		}

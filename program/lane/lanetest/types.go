@@ -193,10 +193,8 @@ func literal(d *spirv.Inst) uint64 {
 // special is the value of a specialisation constant.
 func (m *machine) special(d *spirv.Inst) uint64 {
 	block := [3]uint32{m.options.Block.X, m.options.Block.Y, m.options.Block.Z}
-	for i, id := range m.program.BlockIDs {
-		if id == d.Result {
-			return uint64(block[i])
-		}
+	if i, ok := m.program.Sizes[d.Result]; ok {
+		return uint64(block[i])
 	}
 
 	if d.Result == m.program.Dynamic {
