@@ -64,6 +64,9 @@ const (
 	FeatureI64             Feature = "i64"
 	FeatureI64Atomics      Feature = "i64Atomics"
 	FeatureF32Atomics      Feature = "f32Atomics" // add, exchange
+	FeatureF16             Feature = "f16"        // arithmetic on 16-bit floats
+	FeatureI8              Feature = "i8"         // arithmetic on 8-bit integers
+	FeatureI16             Feature = "i16"        // arithmetic on 16-bit integers
 )
 
 // Grid is the launch that covers the bindings once: ceil(elements of Cover /

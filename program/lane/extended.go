@@ -18,24 +18,25 @@ func (l *lowerer) extended(in *spirv.Inst) {
 	g := spirv.GLSL(in.Args[1])
 	switch g {
 	case spirv.GLSLModf, spirv.GLSLFrexp: // second result through a pointer
-		a := l.value(in.Arg(2))
-		first, second := l.split(g, a)
-		l.store(l.pointer(in.Arg(3)), second)
-		fr.vals[in.Result] = first
+		first, second := l.split(g, l.operand(in.Arg(2), false))
+		p := l.pointer(in.Arg(3))
+		l.store(p, l.result(l.typ(p.typ), second))
+		fr.vals[in.Result] = l.result(l.typ(in.Type), first)
 
 	case spirv.GLSLModfStruct, spirv.GLSLFrexpStruct:
-		first, second := l.split(g-1, l.value(in.Arg(2)))
-		fr.vals[in.Result] = append(first, second...)
+		first, second := l.split(g-1, l.operand(in.Arg(2), false))
+		t := l.typ(in.Type)
+		fr.vals[in.Result] = append(l.result(l.part(t, 0), first), l.result(l.part(t, 1), second)...)
 
 	default:
 		var args [][]val
 		for k := 2; k < len(in.Args); k++ {
-			args = append(args, l.value(in.Arg(k)))
+			args = append(args, l.operand(in.Arg(k), signedGLSL(g)))
 		}
 		if len(args) == 0 {
 			fail(in, "SPV-2901", "GLSL.std.450 %v without operands", g)
 		}
-		fr.vals[in.Result] = l.glsl(in, g, args)
+		fr.vals[in.Result] = l.result(l.typ(in.Type), l.glsl(in, g, args))
 	}
 }
 
@@ -143,6 +144,14 @@ func (l *lowerer) glsl(in *spirv.Inst, g spirv.GLSL, args [][]val) []val {
 		if len(args) < 2 || len(args[1]) != len(a) {
 			need(2)
 		}
+		args[1] = l.each(args[1], func(_ int, x val) val {
+			if !l.f.ins[x].wide {
+				return x
+			}
+			// Far beyond any exponent, and within 32 bits.
+			x = l.emit(glslOp(spirv.GLSLSMin), true, 0, x, l.f.constant(1<<20, true))
+			return l.emit(iLow, false, 0, l.emit(glslOp(spirv.GLSLSMax), true, 0, x, l.f.constant(1<<64-1<<20, true)))
+		})
 	}
 
 	n := len(args)
@@ -246,5 +255,12 @@ func (l *lowerer) subgroup(in *spirv.Inst) []val {
 		fail(in, "SPV-2901", "a subgroup operation that the lane engine does not know")
 	}
 
-	return l.each(l.value(in.Arg(2)), func(_ int, x val) val { return sub(f.ins[x].wide, in.Args[1], x) })
+	t := l.typ(in.Type)
+	v := l.each(l.operand(in.Arg(2), signedOp(in.Op)), func(_ int, x val) val { return sub(f.ins[x].wide, in.Args[1], x) })
+	if s := scalarOf(t); s.narrowInt() && signedOp(in.Op) {
+		// The first lane of an exclusive scan has the limit of 32 bits.
+		return l.each(v, func(_ int, x val) val { return l.clamp(x, s.width, true) })
+	}
+
+	return l.result(t, v)
 }

@@ -155,13 +155,13 @@ func (l *lowerer) compute(in *spirv.Inst) []val {
 		return []val{l.chainOf(op, l.value(in.Arg(0)))}
 
 	case spirv.OpDot:
-		a, b := l.value(in.Arg(0)), l.value(in.Arg(1))
+		a, b := l.operand(in.Arg(0), false), l.operand(in.Arg(1), false)
 		l.same(a, b)
-		return []val{l.dot(a, b)}
+		return l.result(t, []val{l.dot(a, b)})
 
 	case spirv.OpVectorTimesScalar:
-		s := l.scalar(in.Arg(1))
-		return l.each(l.value(in.Arg(0)), func(_ int, x val) val { return l.spv(spirv.OpFMul, t.wide, x, s) })
+		s := l.cut(l.operand(in.Arg(1), false), 0, 1)[0]
+		return l.result(t, l.each(l.operand(in.Arg(0), false), func(_ int, x val) val { return l.spv(spirv.OpFMul, t.wide, x, s) }))
 
 	case spirv.OpIAddCarry, spirv.OpISubBorrow, spirv.OpUMulExtended, spirv.OpSMulExtended:
 		a, b := l.value(in.Arg(0)), l.value(in.Arg(1))
@@ -190,7 +190,7 @@ func (l *lowerer) compute(in *spirv.Inst) []val {
 		return l.bitcast(in)
 	case spirv.OpUConvert, spirv.OpSConvert, spirv.OpFConvert, spirv.OpConvertFToS, spirv.OpConvertFToU, spirv.OpConvertSToF, spirv.OpConvertUToF:
 		from := l.typ(l.typeOf(in.Arg(0)))
-		return l.each(l.value(in.Arg(0)), func(_ int, x val) val { return l.convert(in.Op, x, l.width(from), l.width(t)) })
+		return l.each(l.value(in.Arg(0)), func(_ int, x val) val { return l.number(in.Op, x, l.width(from), l.width(t)) })
 
 	case spirv.OpQuantizeToF16:
 		return l.each(l.value(in.Arg(0)), func(_ int, x val) val {
@@ -200,9 +200,9 @@ func (l *lowerer) compute(in *spirv.Inst) []val {
 	case spirv.OpOrdered, spirv.OpUnordered, spirv.OpLessOrGreater:
 		return l.ordered(in)
 	case spirv.OpShiftLeftLogical, spirv.OpShiftRightLogical, spirv.OpShiftRightArithmetic:
-		a, b := l.value(in.Arg(0)), l.value(in.Arg(1))
+		a, b := l.operand(in.Arg(0), signedOp(in.Op)), l.value(in.Arg(1))
 		l.same(a, b)
-		return l.each(a, func(k int, x val) val {
+		return l.result(t, l.each(a, func(k int, x val) val {
 			n := b[k]
 			switch wide := l.f.ins[x].wide; {
 			case wide && !l.f.ins[n].wide:
@@ -210,24 +210,28 @@ func (l *lowerer) compute(in *spirv.Inst) []val {
 			case !wide && l.f.ins[n].wide:
 				n = l.convert(spirv.OpUConvert, n, 64, 32)
 			}
+			if w := l.width(t); w < 32 {
+				n = l.spv(spirv.OpBitwiseAnd, false, n, l.f.word(uint32(w-1)))
+			}
 			return l.spv(in.Op, l.f.ins[x].wide, x, n)
-		})
+		}))
 
 	case spirv.OpUDiv, spirv.OpSDiv, spirv.OpUMod, spirv.OpSRem, spirv.OpSMod:
-		a, b := l.value(in.Arg(0)), l.value(in.Arg(1))
+		a, b := l.operand(in.Arg(0), signedOp(in.Op)), l.operand(in.Arg(1), signedOp(in.Op))
 		l.same(a, b)
 		l.checkZero(b)
-		return l.each(a, func(k int, x val) val { return l.spv(in.Op, t.wide, x, b[k]) })
+		return l.result(t, l.each(a, func(k int, x val) val { return l.spv(in.Op, t.wide, x, b[k]) }))
 	}
 
 	// All others work component by component.
 	switch len(in.Args) {
 	case 1:
-		return l.each(l.value(in.Arg(0)), func(_ int, x val) val { return l.spv(in.Op, t.wide, x) })
+		return l.result(t, l.each(l.operand(in.Arg(0), false), func(_ int, x val) val { return l.spv(in.Op, t.wide, x) }))
 	case 2:
-		a, b := l.value(in.Arg(0)), l.value(in.Arg(1))
+		signed := signedOp(in.Op)
+		a, b := l.operand(in.Arg(0), signed), l.operand(in.Arg(1), signed)
 		l.same(a, b)
-		return l.each(a, func(k int, x val) val { return l.spv(in.Op, t.wide, x, b[k]) })
+		return l.result(t, l.each(a, func(k int, x val) val { return l.spv(in.Op, t.wide, x, b[k]) }))
 	}
 
 	fail(in, "SPV-2901", "the lane engine does not know this instruction")
@@ -310,7 +314,7 @@ func (l *lowerer) to32(id spirv.ID) val {
 }
 
 func (l *lowerer) ordered(in *spirv.Inst) []val {
-	a, b := l.value(in.Arg(0)), l.value(in.Arg(1))
+	a, b := l.operand(in.Arg(0), false), l.operand(in.Arg(1), false)
 	l.same(a, b)
 	return l.each(a, func(k int, x val) val {
 		if in.Op == spirv.OpLessOrGreater {

@@ -21,12 +21,16 @@ const (
 	usesI64
 	usesI64Atomics
 	usesF32Atomics
+	usesF16Arith
+	usesI8Arith
+	usesI16Arith
 )
 
 var featureNames = []program.Feature{
 	program.FeatureSubgroupVote, program.FeatureSubgroupBallot, program.FeatureSubgroupShuffle, program.FeatureSubgroupArith,
 	program.FeatureF16Storage, program.FeatureI8Storage, program.FeatureF64, program.FeatureI64,
 	program.FeatureI64Atomics, program.FeatureF32Atomics,
+	program.FeatureF16, program.FeatureI8, program.FeatureI16,
 }
 
 // note records the device features that a valid instruction needs.

@@ -114,7 +114,7 @@ var Codes = map[Code]string{
 	CodeClass:       "a storage class outside the profile",
 	CodeDecoration:  "a decoration outside the profile",
 	CodeBuiltIn:     "a built-in outside the profile",
-	CodeSmall:       "arithmetic on 8 or 16 bits, which are for storage and conversion only",
+	CodeSmall:       "8 or 16 bits where the instruction has no such form",
 	CodeExtended:    "an extended instruction outside the profile",
 	CodePointer:     "a pointer from something other than a variable, a parameter, an access chain or a copy of one",
 	CodeScope:       "a scope or group operation outside the profile",

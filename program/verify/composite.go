@@ -172,8 +172,8 @@ func vectorInsertDynamic(v *verifier, in *spirv.Inst, t *typ) *program.Refusal {
 
 // index checks an index that is a value.
 func (v *verifier) index(in *spirv.Inst, i int) *program.Refusal {
-	if t := v.arg(in, i); !t.isScalar(kInt) || t.width < 32 {
-		return v.badOperand(in, i, "an integer of 32 or 64 bits")
+	if t := v.arg(in, i); !t.isScalar(kInt) {
+		return v.badOperand(in, i, "an integer")
 	}
 	return nil
 }

@@ -175,8 +175,8 @@ var narrowNeeds = []struct {
 // narrow checks that a variable outside buffers may have 8 and 16 bits: the storage
 // capabilities are only for buffers.
 func (v *verifier) narrow(in *spirv.Inst, t *typ) *program.Refusal {
-	if t.class == spirv.StorageClassStorageBuffer || t.class == spirv.StorageClassUniform {
-		return nil
+	if t.class == spirv.StorageClassStorageBuffer || t.class == spirv.StorageClassUniform || t.class == spirv.StorageClassPushConstant {
+		return nil // they have capabilities of their own
 	}
 	for _, n := range narrowNeeds {
 		if t.elem.bits&n.bit != 0 && !v.caps[n.needs] {
@@ -197,8 +197,8 @@ func (v *verifier) declareInline(x variable) *program.Refusal {
 	if s.bits&(hasBool|hasPointer) != 0 {
 		return v.refuse(CodeCapture, in, "a bool in push constants; a kernel is handed integers and floats")
 	}
-	if s.bits&(has8|has16) != 0 {
-		return v.refuse(CodeSmall, in, "8 or 16 bits in push constants")
+	if s.bits&has16 != 0 && !v.caps[spirv.CapabilityStoragePushConstant16] || s.bits&has8 != 0 && !v.caps[spirv.CapabilityStoragePushConstant8] {
+		return v.refuse(CodeNeeds, in, "8 or 16 bits in push constants need capability StoragePushConstant8 or StoragePushConstant16")
 	}
 	if r := v.layoutOf(s); r != nil {
 		return r

@@ -57,8 +57,10 @@ func extended(v *verifier, in *spirv.Inst, t *typ) *program.Refusal {
 	}
 
 	v.cur.small = false
-	if t != nil && t.lanes() > 0 && t.scalar().bits&(has8|has16) != 0 {
-		return v.refuse(CodeSmall, in, "a result of %d bits", t.scalar().width)
+	if t != nil {
+		if r := v.computes(in, t); r != nil {
+			return r
+		}
 	}
 
 	g := spirv.GLSL(in.Arg(1))
@@ -91,8 +93,8 @@ func glslFloats(v *verifier, in *spirv.Inst, t *typ, args []*typ) *program.Refus
 }
 
 func glslSingles(v *verifier, in *spirv.Inst, t *typ, args []*typ) *program.Refusal {
-	if !t.is(kFloat) || t.scalar().width != 32 {
-		return v.badResult(in, "of 32-bit floats")
+	if !t.is(kFloat) || t.scalar().width > 32 {
+		return v.badResult(in, "of floats of 16 or 32 bits")
 	}
 	return glslFloats(v, in, t, args)
 }
@@ -135,15 +137,15 @@ func glslCross(v *verifier, in *spirv.Inst, t *typ, args []*typ) *program.Refusa
 }
 
 func glslRefract(v *verifier, in *spirv.Inst, t *typ, args []*typ) *program.Refusal {
-	if !args[2].isScalar(kFloat) || args[2].width != 32 {
-		return v.badOperand(in, 4, "a 32-bit float")
+	if e := args[2]; !e.isScalar(kFloat) || e.width != 32 && (e.width != 16 || e != t.scalar()) || t.is(kFloat) && t.scalar().width == 16 && e.width != 16 {
+		return v.badOperand(in, 4, "a 32-bit float, or for halves a half")
 	}
 	return glslFloats(v, in, t, args[:2])
 }
 
 func glslLdexp(v *verifier, in *spirv.Inst, t *typ, args []*typ) *program.Refusal {
-	if e := args[1]; !e.is(kInt) || e.lanes() != t.lanes() || e.scalar().width != 32 {
-		return v.badOperand(in, 3, "as many 32-bit integers as the result")
+	if e := args[1]; !e.is(kInt) || e.lanes() != t.lanes() {
+		return v.badOperand(in, 3, "as many integers as the result")
 	}
 	return glslFloats(v, in, t, args[:1])
 }

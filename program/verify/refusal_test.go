@@ -160,9 +160,26 @@ var outsideCases = []refused{
 		b.Input(b.Uint(32), spirv.BuiltInVertexIndex)
 		empty(b)
 	}},
-	{verify.CodeSmall, spirv.OpIAdd, 0, "16 bits", func(b *builder) {
+	{verify.CodeSmall, spirv.OpIAddCarry, 0, "16 bits", func(b *builder) {
 		b.Capability(spirv.CapabilityInt16)
-		kernel(b, func() { c := b.Const(b.Uint(16), 1); b.Op(spirv.OpIAdd, b.Uint(16), c, c) })
+		kernel(b, func() {
+			c := b.Const(b.Uint(16), 1)
+			b.Op(spirv.OpIAddCarry, b.Struct(b.Uint(16), b.Uint(16)), c, c)
+		})
+	}},
+	{verify.CodeNeeds, spirv.OpFAdd, 0, "needs capability Float16", func(b *builder) {
+		b.Capability(spirv.CapabilityStorageBuffer16BitAccess)
+		kernel(b, func() { c := b.Const(b.Float(16), 1); b.Op(spirv.OpFAdd, b.Float(16), c, c) })
+	}},
+	{verify.CodeNeeds, spirv.OpSGreaterThan, 0, "needs capability Int8", func(b *builder) {
+		b.Capability(spirv.CapabilityStorageBuffer8BitAccess)
+		b.Extension("SPV_KHR_8bit_storage")
+		kernel(b, func() { c := b.Const(b.Int(8), 1); b.Op(spirv.OpSGreaterThan, b.Bool(), c, c) })
+	}},
+	{verify.CodeNeeds, spirv.OpVariable, 0, "StoragePushConstant16", func(b *builder) {
+		b.Capability(spirv.CapabilityInt16)
+		b.Push([]uint32{0}, b.Int(16))
+		empty(b)
 	}},
 	{verify.CodeExtended, spirv.OpExtInst, 0, "PackDouble2x32", func(b *builder) {
 		b.Capability(spirv.CapabilityFloat64)

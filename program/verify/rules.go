@@ -9,8 +9,8 @@ import (
 // if the instruction has none, and takes operands by verifier.arg, which checks
 // that they exist and dominate.
 type rule struct {
-	n     int // arguments; anyCount: the check counts
-	small bool
+	n     int              // arguments; anyCount: the check counts
+	small bool             // it only moves and converts values, as storage of 8 and 16 bits needs
 	needs spirv.Capability // 0 (Matrix, which Shader implies): none
 	since uint32           // SPIR-V version
 	check func(v *verifier, in *spirv.Inst, t *typ) *program.Refusal
@@ -164,8 +164,10 @@ func (v *verifier) typed(in *spirv.Inst, t *typ) *program.Refusal {
 	if r.since > v.m.Version {
 		return v.refuse(CodeNeeds, in, "needs SPIR-V %d.%d", r.since>>16, r.since>>8&0xFF)
 	}
-	if t != nil && !r.small && t.lanes() > 0 && t.scalar().bits&(has8|has16) != 0 {
-		return v.refuse(CodeSmall, in, "a result of %d bits", t.scalar().width)
+	if t != nil && !r.small {
+		if r := v.computes(in, t); r != nil {
+			return r
+		}
 	}
 
 	v.cur.bad, v.cur.small = nil, r.small
@@ -177,6 +179,37 @@ func (v *verifier) typed(in *spirv.Inst, t *typ) *program.Refusal {
 	return refusal
 }
 
+// narrowArith are the capabilities for arithmetic on 8 and 16 bits. Those for storage
+// only allow to move and convert.
+var narrowArith = [...]struct {
+	bit     uint8
+	needs   spirv.Capability
+	feature featureSet
+}{
+	{has8, spirv.CapabilityInt8, usesI8Arith},
+	{hasI16, spirv.CapabilityInt16, usesI16Arith},
+	{hasF16, spirv.CapabilityFloat16, usesF16Arith},
+}
+
+// computes checks that an instruction may compute with values of a type.
+func (v *verifier) computes(in *spirv.Inst, t *typ) *program.Refusal {
+	if t.lanes() == 0 || t.scalar().bits&(has8|has16) == 0 {
+		return nil
+	}
+	for _, n := range narrowArith {
+		if t.scalar().bits&n.bit == 0 {
+			continue
+		}
+		if !v.caps[n.needs] {
+			return v.refuse(CodeNeeds, in, "arithmetic on %d bits needs capability %v", t.scalar().width, n.needs)
+		}
+		if v.cur.fn > 0 {
+			v.functions[v.cur.fn-1].features |= n.feature
+		}
+	}
+	return nil
+}
+
 // noType stands for the type of an operand that is no value.
 var noType = &typ{}
 
@@ -184,8 +217,8 @@ var noType = &typ{}
 // dominates the use. Otherwise v.bad has the refusal and arg returns noType.
 func (v *verifier) arg(in *spirv.Inst, i int) *typ {
 	t, r := v.use(in, in.Arg(i))
-	if r == nil && !v.cur.small && t.lanes() > 0 && t.scalar().bits&(has8|has16) != 0 {
-		r = v.refuse(CodeSmall, in, "operand %%%d of %d bits", in.Arg(i), t.scalar().width)
+	if r == nil && !v.cur.small {
+		r = v.computes(in, t)
 	}
 	if r != nil {
 		if v.cur.bad == nil {

@@ -160,9 +160,9 @@ func (v *verifier) declareNumber(in *spirv.Inst, t *typ) *program.Refusal {
 	}
 
 	switch {
-	case width == 8 && (v.caps[need] || v.caps[spirv.CapabilityStorageBuffer8BitAccess]):
+	case width == 8 && (v.caps[need] || v.caps[spirv.CapabilityStorageBuffer8BitAccess] || v.caps[spirv.CapabilityStoragePushConstant8]):
 		t.bits |= has8
-	case width == 16 && (v.caps[need] || v.caps[spirv.CapabilityStorageBuffer16BitAccess]):
+	case width == 16 && (v.caps[need] || v.caps[spirv.CapabilityStorageBuffer16BitAccess] || v.caps[spirv.CapabilityStoragePushConstant16] || v.caps[spirv.CapabilityStorageInputOutput16]):
 		if t.bits |= hasI16; t.kind == kFloat {
 			t.bits = hasF16
 		}

@@ -101,6 +101,10 @@ func (m *machine) compute(in *spirv.Inst, get func(spirv.ID) value) (v value, ba
 		return value{bits: truth(n == uint64(len(arg(0).parts)) || in.Op == spirv.OpAny && n > 0)}, -1
 
 	case spirv.OpDot:
+		if t.half() {
+			a, b := recast(arg(0), 16, 32), recast(arg(1), 16, 32)
+			return recast(value{bits: dot(a.components(), b.components(), 32)}, 32, 16), -1
+		}
 		return value{bits: dot(arg(0).components(), arg(1).components(), t.width)}, -1
 	case spirv.OpVectorTimesScalar:
 		out := arg(0).components()

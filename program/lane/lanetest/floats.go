@@ -119,6 +119,9 @@ func ofInt(n, from, to uint64, isSigned bool) uint64 {
 		return uint64(math.Float32bits(f))
 	}
 	f, _ := x.Float64()
+	if to == 16 {
+		return toHalf(f) // an integer that f64 rounds is an infinity here
+	}
 	return math.Float64bits(f)
 }
 

@@ -21,6 +21,10 @@ func glsl(g spirv.GLSL, t *typ, args []value) (result, second value) {
 		c = args[2].components()
 	}
 
+	if g != spirv.GLSLModf && g != spirv.GLSLFrexp && t.op != spirv.OpTypeStruct && t.scalar().half() {
+		return inSingles(g, t, args), second
+	}
+
 	w := t.scalar().width
 	scale := func(v []uint64, s uint64) []uint64 {
 		return each(v, func(i int) uint64 { return arithmetic(spirv.OpFMul, w, v[i], s) })

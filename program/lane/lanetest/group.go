@@ -113,6 +113,24 @@ func (m *machine) group(in *spirv.Inst, active []int, args map[int][]value) map[
 		})
 	}
 
+	if t.scalar().half() {
+		for lane := range args {
+			args[lane] = []value{recast(args[lane][0], 16, 32)}
+		}
+		out := m.reduce(in, t.single(), active, args)
+		for lane := range out {
+			out[lane] = recast(out[lane], 32, 16)
+		}
+		return out
+	}
+
+	return m.reduce(in, t, active, args)
+}
+
+// reduce is a reduction or a scan.
+func (m *machine) reduce(in *spirv.Inst, t *typ, active []int, args map[int][]value) map[int]value {
+	out := map[int]value{}
+	first := active[0]
 	w := t.scalar().width
 	acc := make([]uint64, len(args[first][0].components()))
 	for i := range acc {
@@ -131,7 +149,9 @@ func (m *machine) group(in *spirv.Inst, active []int, args map[int][]value) map[
 	}
 
 	if operation == spirv.GroupOperationReduce {
-		return all(func(int) value { return of(t, acc) })
+		for _, lane := range active {
+			out[lane] = of(t, acc)
+		}
 	}
 
 	return out

@@ -47,14 +47,46 @@ const (
 	u32
 	i32
 	f32
+	u8
+	i8
+	u16
+	i16
+	f16
 	u64
 	i64
 	f64
 )
 
-func (k kind) float() bool { return k == f32 || k == f64 }
-func (k kind) int() bool   { return k != boolean && !k.float() }
-func (k kind) long() bool  { return k >= u64 }
+func (k kind) float() bool    { return k == f16 || k == f32 || k == f64 }
+func (k kind) int() bool      { return k != boolean && !k.float() }
+func (k kind) long() bool     { return k >= u64 }
+func (k kind) narrow() bool   { return k >= u8 && k <= f16 }
+func (k kind) unsigned() bool { return k == u8 || k == u16 || k == u32 || k == u64 }
+
+// bytes is the size of a number.
+func (k kind) bytes() uint32 {
+	switch {
+	case k.long():
+		return 8
+	case k == u8 || k == i8:
+		return 1
+	case k.narrow():
+		return 2
+	}
+	return 4
+}
+
+// numbers are the kinds of a program.
+func (g *generator) numbers() []kind {
+	kinds := []kind{u32, i32, f32}
+	if g.long {
+		kinds = append(kinds, u64, i64, f64)
+	}
+	if g.small {
+		kinds = append(kinds, u8, i8, u16, i16, f16)
+	}
+	return kinds
+}
 
 // shape is a scalar or vector type.
 type shape struct {

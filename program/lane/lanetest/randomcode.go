@@ -107,6 +107,12 @@ func (g *generator) add(id spirv.ID, t shape) {
 			x = g.Op(spirv.OpSelect, u, x, g.U32(5), g.U32(9))
 		case i32, f32:
 			x = g.Op(spirv.OpBitcast, u, x)
+		case u8, u16:
+			x = g.Op(spirv.OpUConvert, u, x)
+		case i8, i16:
+			x = g.Op(spirv.OpSConvert, u, x)
+		case f16:
+			x = g.Op(spirv.OpUConvert, u, g.Op(spirv.OpBitcast, g.Uint(16), x))
 		case u64, i64, f64:
 			if t.k != u64 {
 				x = g.Op(spirv.OpBitcast, g.Uint(64), x)

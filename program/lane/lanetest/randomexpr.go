@@ -295,10 +295,7 @@ var (
 
 // kind draws a number type.
 func (g *generator) kind() kind {
-	kinds := []kind{u32, i32, f32}
-	if g.long {
-		kinds = append(kinds, u64, i64, f64)
-	}
+	kinds := g.numbers()
 	return kinds[g.n(len(kinds))]
 }
 

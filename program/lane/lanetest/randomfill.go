@@ -78,6 +78,9 @@ func (g *generator) contents(binding int, data []byte) {
 			w &= 0x3FFF3FFF // below 2
 		case outStructs:
 			w &= 0x00FFFFFF
+			if g.small {
+				w &= 0x00FF3FFF
+			}
 
 		case inWords:
 			switch w % 3 {

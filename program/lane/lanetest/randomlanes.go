@@ -68,7 +68,7 @@ func (g *generator) subgroup() {
 			o = spirv.OpGroupNonUniformLogicalAnd + spirv.Opcode(g.n(3))
 		case t.k.float():
 			o = []spirv.Opcode{spirv.OpGroupNonUniformFAdd, spirv.OpGroupNonUniformFMul, spirv.OpGroupNonUniformFMin, spirv.OpGroupNonUniformFMax}[g.n(4)]
-		case t.k == u32 || t.k == u64:
+		case t.k.unsigned():
 			o = arithmetics[g.n(len(arithmetics))]
 		default:
 			o = arithmetics[g.n(7)]

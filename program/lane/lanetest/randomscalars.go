@@ -26,10 +26,10 @@ func (g *generator) truthOf(t shape, sub func(shape) spirv.ID) spirv.ID {
 func (g *generator) intOf(t shape, sub func(shape) spirv.ID) spirv.ID {
 	like := t // of the other signedness, at times
 	if g.n(4) == 3 {
-		like.k = map[kind]kind{u32: i32, i32: u32, u64: i64, i64: u64}[t.k]
+		like.k = map[kind]kind{u8: i8, i8: u8, u16: i16, i16: u16, u32: i32, i32: u32, u64: i64, i64: u64}[t.k]
 	}
 
-	unsigned := t.k == u32 || t.k == u64
+	unsigned := t.k.unsigned()
 	word := shape{u32, 1}
 	switch g.n(12) {
 	default:
@@ -54,7 +54,7 @@ func (g *generator) intOf(t shape, sub func(shape) spirv.ID) spirv.ID {
 	case 6:
 		return g.fromOther(t, sub)
 	case 7: // 32 bits only
-		if t.k.long() {
+		if t.k.long() || t.k.narrow() {
 			break
 		}
 		from, count := g.U32(uint32(g.n(16))), g.U32(uint32(g.n(17)))
@@ -81,6 +81,9 @@ func (g *generator) intOf(t shape, sub func(shape) spirv.ID) spirv.ID {
 		return g.Ext([]spirv.GLSL{spirv.GLSLUClamp, spirv.GLSLSClamp}[g.n(2)], g.typ(t), sub(t), low, high)
 
 	case 9: // two results
+		if t.k.narrow() {
+			break
+		}
 		o := spirv.OpSMulExtended
 		if unsigned {
 			o = []spirv.Opcode{spirv.OpIAddCarry, spirv.OpISubBorrow, spirv.OpUMulExtended, spirv.OpSMulExtended}[g.n(4)]
@@ -113,10 +116,8 @@ func (g *generator) fromOther(t shape, sub func(shape) spirv.ID) spirv.ID {
 		return sub(t)
 	}
 
-	long := func(k kind) bool { return k.long() }
-	unsigned := func(k kind) bool { return k == u32 || k == u64 }
 	v := sub(from)
-	sameWidth := long(from.k) == long(t.k)
+	sameWidth := from.k.bytes() == t.k.bytes()
 	if sameWidth && g.n(2) == 1 || sameWidth && from.k.int() && t.k.int() {
 		if from.k.float() {
 			v = g.clean(from, v)
@@ -128,7 +129,7 @@ func (g *generator) fromOther(t shape, sub func(shape) spirv.ID) spirv.ID {
 	switch {
 	case from.k.float() && t.k.float():
 		return g.op(spirv.OpFConvert, t, v)
-	case from.k.float() && unsigned(t.k) && !signed:
+	case from.k.float() && t.k.unsigned() && !signed:
 		return g.op(spirv.OpConvertFToU, t, v)
 	case from.k.float():
 		return g.op(spirv.OpConvertFToS, t, v)
@@ -136,7 +137,7 @@ func (g *generator) fromOther(t shape, sub func(shape) spirv.ID) spirv.ID {
 		return g.op(spirv.OpConvertSToF, t, v)
 	case t.k.float():
 		return g.op(spirv.OpConvertUToF, t, v)
-	case unsigned(t.k) && !signed:
+	case t.k.unsigned() && !signed:
 		return g.op(spirv.OpUConvert, t, v)
 	}
 
@@ -180,7 +181,7 @@ func (g *generator) floatOf(t shape, sub func(shape) spirv.ID) spirv.ID {
 		v.n = 1 + g.n(4)
 		return g.Ext(spirv.GLSLDistance, id, sub(v), sub(v))
 
-	case c == 8 && t.k == f32 && g.n(2) == 1:
+	case c == 8 && t.k != f64 && g.n(2) == 1:
 		if g.n(4) == 3 {
 			return g.Ext([]spirv.GLSL{spirv.GLSLAtan2, spirv.GLSLPow}[g.n(2)], id, sub(t), sub(t))
 		}

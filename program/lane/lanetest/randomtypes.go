@@ -31,12 +31,9 @@ func (g *generator) shape(bools bool) shape {
 }
 
 func (g *generator) anyShape(bools bool) shape {
-	kinds := []kind{u32, i32, f32}
+	kinds := g.numbers()
 	if bools {
 		kinds = append(kinds, boolean)
-	}
-	if g.long {
-		kinds = append(kinds, u64, i64, f64)
 	}
 	s := shape{kinds[g.n(len(kinds))], 1}
 	if n := g.n(8); n > 4 {
@@ -73,6 +70,12 @@ func (g *generator) scalar(k kind) spirv.ID {
 		return g.Int(64)
 	case f64:
 		return g.Float(64)
+	case u8, u16:
+		return g.Uint(8 * int(k.bytes()))
+	case i8, i16:
+		return g.Int(8 * int(k.bytes()))
+	case f16:
+		return g.Float(16)
 	}
 	return g.Float(32)
 }
@@ -114,10 +117,8 @@ func (g *generator) typeOf(t *tree) spirv.ID {
 // bytes and align are a type's size and alignment in a buffer.
 func (t *tree) bytes() uint32 {
 	switch {
-	case t.parts == nil && t.t.k.long():
-		return uint32(8 * t.t.n)
 	case t.parts == nil:
-		return uint32(4 * t.t.n)
+		return t.t.k.bytes() * uint32(t.t.n)
 	case t.n > 0:
 		return t.parts[0].stride() * uint32(t.n)
 	}
@@ -128,10 +129,7 @@ func (t *tree) bytes() uint32 {
 
 func (t *tree) words() uint32 {
 	if t.parts == nil {
-		if t.t.k.long() {
-			return 8
-		}
-		return 4
+		return t.t.k.bytes()
 	}
 	most := uint32(4)
 	for _, p := range t.parts {
@@ -205,8 +203,21 @@ func (g *generator) number(k kind, v int) spirv.ID {
 		return g.I64(int64(v))
 	case f64:
 		return g.F64(float64(v))
+	case f16:
+		return g.literal(k, uint32(fromFloat(float64(v), 16)))
+	case u8, i8, u16, i16:
+		return g.literal(k, uint32(v))
 	}
 	return g.F32(float32(v))
+}
+
+// literal is a constant of 8 or 16 bits: its word continues the sign, or has zeros.
+func (g *generator) literal(k kind, bits uint32) spirv.ID {
+	unused := 32 - 8*k.bytes()
+	if k == i8 || k == i16 {
+		return g.Const(g.scalar(k), uint32(int32(bits<<unused)>>unused))
+	}
+	return g.Const(g.scalar(k), bits<<unused>>unused)
 }
 
 // odd is a constant of any type.
@@ -227,6 +238,10 @@ func (g *generator) odd(t shape) spirv.ID {
 		return g.number(t.k, g.n(24)-4)
 	case t.k == f32:
 		return g.F32(float32(oddFloats[g.n(len(oddFloats))]))
+	case t.k == f16:
+		return g.literal(f16, uint32(fromFloat(oddFloats[g.n(len(oddFloats))], 16)))
+	case t.k.narrow():
+		return g.literal(t.k, oddWords[g.n(len(oddWords))])
 	case t.k == f64:
 		return g.F64(oddFloats[g.n(len(oddFloats))])
 	case t.k.long():

@@ -3,6 +3,7 @@ package lanetest
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 
 	"capgpu/outcome"
@@ -293,6 +294,10 @@ func (t *thread) extended(in *spirv.Inst) *fault {
 		args = append(args, t.value(in.Arg(i)))
 	}
 
+	if g == spirv.GLSLLdexp {
+		args[1] = exponents(t.m.typ(t.m.module.Def(in.Arg(3)).Type), args[1])
+	}
+
 	var into *pointer
 	if g == spirv.GLSLModf || g == spirv.GLSLFrexp {
 		into, args = args[1].ptr, args[:1]
@@ -307,6 +312,23 @@ func (t *thread) extended(in *spirv.Inst) *fault {
 
 	t.set(in, first)
 	return nil
+}
+
+// exponents are integers of any width as 32 bits: beyond them is far beyond any
+// exponent.
+func exponents(t *typ, v value) value {
+	n := v.components()
+	for i := range n {
+		n[i] = uint64(min(max(signed(n[i], t.scalar().width), math.MinInt32), math.MaxInt32)) & mask(32)
+	}
+	if t.op != spirv.OpTypeVector {
+		return value{bits: n[0]}
+	}
+	parts := make([]value, len(n))
+	for i := range n {
+		parts[i].bits = n[i]
+	}
+	return value{parts: parts}
 }
 
 func isAtomic(op spirv.Opcode) bool {
