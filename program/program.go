@@ -51,7 +51,7 @@ const (
 	MaxInlineBytes   = 256
 	MaxBlockThreads  = 1024
 	MaxSharedBytes   = 48 << 10 // static and dynamic together
-	MaxStackBytes    = 4 << 10  // private memory of one lane, along the deepest path of calls
+	MaxStackBytes    = 16 << 10 // private memory of one lane, along the deepest path of calls
 	MaxNameBytes     = 64
 )
 

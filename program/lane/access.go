@@ -23,22 +23,29 @@ func (l *lowerer) chain(in *spirv.Inst) pointer {
 				fail(in, "SPV-2901", "no such member")
 			}
 			p.off += uint64(l.memberOff(p.v.class, t, int(c)))
+			if p.v.class == classPrivate {
+				p.bytes += uint64(l.memberOff(classShared, t, int(c)))
+			}
 			t = l.typ(t.members[c])
 
 		case typeVector, typeArray, typeRuntime:
-			stride := l.stride(p.v.class, t)
+			stride, bytes := l.stride(p.v.class, t), uint32(0)
+			if p.v.class == classPrivate {
+				bytes = l.stride(classShared, t)
+			}
 			switch {
 			case isConst && t.kind != typeRuntime && c < uint64(t.n):
 				p.off += c * uint64(stride)
+				p.bytes += c * uint64(bytes)
 			case t.kind == typeRuntime:
-				p.terms = append(p.terms, index{l.index32(in.Arg(k), idx), stride, 0})
+				p.terms = append(p.terms, index{l.index32(in.Arg(k), idx), stride, 0, bytes})
 			default:
 				// A length of 0 admits no index, nor does 1 with the greatest
 				// index.
 				if t.n == 0 {
 					idx = l.f.word(1<<32 - 1)
 				}
-				p.terms = append(p.terms, index{l.index32(in.Arg(k), idx), stride, uint32(max(1, t.n))})
+				p.terms = append(p.terms, index{l.index32(in.Arg(k), idx), stride, uint32(max(1, t.n)), bytes})
 			}
 			t = t.elem
 
@@ -93,12 +100,12 @@ func (l *lowerer) typeOf(id spirv.ID) spirv.ID {
 // access makes the address of one scalar for an instruction with operands after the
 // terms.
 func (l *lowerer) access(p pointer, t *tinfo, off uint64, write bool, operands ...val) (aux int32, args []val) {
-	m := mem{v: p.v, off: off, size: t.size, write: write}
+	m := mem{v: p.v, off: off, bytes: p.bytes, size: t.size, write: write}
 	if p.v.class == classPrivate {
 		m.size = 1
 	}
 	for _, x := range p.terms {
-		m.terms = append(m.terms, term{stride: x.stride, bound: x.bound, at: int32(len(args))})
+		m.terms = append(m.terms, term{stride: x.stride, bound: x.bound, bytes: x.bytes, at: int32(len(args))})
 		args = append(args, x.v)
 	}
 	m.args = int32(len(args))
@@ -230,6 +237,7 @@ func (l *lowerer) builtin(p pointer, t *tinfo) []val {
 	if t.leaves == 1 && len(all) > 1 {
 		first = int(p.off / 4)
 		if len(p.terms) == 1 {
+			l.checkIndex(p.terms[0].v, len(all), 4)
 			return []val{l.pick(all, p.terms[0].v)}
 		}
 	}
@@ -239,6 +247,14 @@ func (l *lowerer) builtin(p pointer, t *tinfo) []val {
 	}
 
 	return all[first : first+t.leaves]
+}
+
+// checkIndex traps where n is not below the number of components.
+func (l *lowerer) checkIndex(n val, count int, bytes uint32) {
+	if c, ok := l.f.isConst(n); ok && c < uint64(count) || l.fr == nil {
+		return
+	}
+	l.effect(ins{op: iCheckIndex, void: true, imm: uint64(count), aux: int32(bytes), args: l.f.take([]val{n})})
 }
 
 // pick is the component with the number n; the first if there is none.

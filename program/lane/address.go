@@ -8,6 +8,7 @@ import (
 // xterm is a term of an address with its registers bound.
 type xterm struct {
 	stride uint64
+	bytes  uint64 // private memory: the stride in bytes
 	bound  uint64 // 1<<32 where only the end of the memory bounds
 	reg    [4]int32
 	kind   xtermKind
@@ -28,6 +29,7 @@ type xmem struct {
 	off     uint64
 	start   uint64 // of the variable, which traps count from
 	size    uint64
+	bytes   uint64 // private memory: off in bytes within the variable
 	terms   []xterm
 	fixed   bool // no term varies
 	rows    bool // no term is a vector, and the strides are small
@@ -39,7 +41,7 @@ type xmem struct {
 
 func (e *emitter) access(i *ins) *xmem {
 	m := &e.f.mems[i.aux]
-	x := &xmem{off: m.off, size: uint64(m.size), binding: noBinding, fixed: true, rows: true, vector: -1, inst: i, v: m.v}
+	x := &xmem{off: m.off, bytes: m.bytes, size: uint64(m.size), binding: noBinding, fixed: true, rows: true, vector: -1, inst: i, v: m.v}
 	switch m.v.class {
 	case classBuffer:
 		x.slot, x.binding = m.v.binding, uint16(m.v.binding)
@@ -56,7 +58,7 @@ func (e *emitter) access(i *ins) *xmem {
 
 	vectors, affines := 0, 0
 	for k, t := range m.terms {
-		xt := xterm{stride: uint64(t.stride), bound: uint64(t.bound)}
+		xt := xterm{stride: uint64(t.stride), bytes: uint64(t.bytes), bound: uint64(t.bound)}
 		if t.bound == 0 {
 			xt.bound = 1 << 32
 		}

@@ -102,6 +102,11 @@ func (w *Worker) Findings() []Finding {
 func (c *checker) begin(w *Worker) {
 	c.epoch++
 	clear(c.shared)
+	for _, z := range c.k.zeros {
+		for n := int(z[0]) / c.k.piece; n < (int(z[1])+c.k.piece-1)/c.k.piece; n++ {
+			c.shared[n].written = true
+		}
+	}
 }
 
 func (c *checker) find(w *Worker, kind outcome.TrapKind, src *spirv.Inst, f Finding) {

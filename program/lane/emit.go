@@ -18,7 +18,7 @@ type emitter struct {
 func (f *fn) emit(a *alloc, o Options) *Kernel {
 	k := &Kernel{
 		block: o.Block, lanes: f.lanes, subs: f.subs, check: o.Check,
-		shared: int(f.shared), priv: [2]int{int(max(f.privTop[0], f.privs[0])), int(max(f.privTop[1], f.privs[1]))},
+		shared: int(f.shared), zeros: f.zeros, priv: [2]int{int(max(f.privTop[0], f.privs[0])), int(max(f.privTop[1], f.privs[1]))},
 		count: a.count, blocks: make([]xblock, len(f.blocks)),
 		masks: min(len(f.blocks), f.lanes) + 3,
 	}
@@ -217,6 +217,8 @@ func (e *emitter) plain(i *ins, d int32) step {
 
 	case iCheckZero:
 		return e.checkZero(i)
+	case iCheckIndex:
+		return e.checkIndex(i)
 	case iClearVar:
 		return e.clearVar(i)
 

@@ -123,10 +123,13 @@ func (l *lowerer) compute(in *spirv.Inst) []val {
 		return out
 
 	case spirv.OpVectorExtractDynamic:
-		return []val{l.pick(l.value(in.Arg(0)), l.index32(in.Arg(1), l.scalar(in.Arg(1))))}
+		v, n := l.value(in.Arg(0)), l.index32(in.Arg(1), l.scalar(in.Arg(1)))
+		l.checkIndex(n, len(v), t.size)
+		return []val{l.pick(v, n)}
 	case spirv.OpVectorInsertDynamic:
 		v, x := l.value(in.Arg(0)), l.scalar(in.Arg(1))
 		n := l.index32(in.Arg(2), l.scalar(in.Arg(2)))
+		l.checkIndex(n, len(v), scalarOf(t).size)
 		out := make([]val, len(v))
 		for k := range v {
 			is := l.spv(spirv.OpIEqual, false, n, l.f.word(uint32(k)))

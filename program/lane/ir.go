@@ -26,31 +26,32 @@ func glslOp(g spirv.GLSL) op { return glslBase + op(g) }
 const (
 	iNone op = 1<<17 + iota
 	iConst
-	iPhi       // one argument per predecessor, in the order of block.preds
-	iInput     // imm: a register that the engine fills; see input…
-	iPush      // imm: byte offset in the inline block; size in bytes is aux
-	iArrLen    // aux: variable, imm: offset<<32 | stride
-	iLoad      // aux: mem
-	iStore     // aux: mem; last argument is the value
-	iAtomic    // aux: mem; arguments after the terms are the operands; imm: opcode
-	iBarrier   // of the workgroup
-	iFence     // imm: see fence…
-	iCheckZero // traps where the argument is zero
-	iClearVar  // aux: variable in private memory
-	iSplat     // uniform to varying
-	iKeep      // uniform to varying, on active lanes only
-	iMulAdd    // a*b + c, both rounded
-	iMulLoads  // iMulAdd of two loads: has their arguments, in aux and imm; then c
-	iHigh      // imm: opcode; see vec.High
-	iUnpack    // imm: GLSL<<8 | component
-	iPack4     // imm: GLSL
-	iModf      // imm: 0 fraction, 1 whole
-	iFrexp     // imm: 0 significand, 1 exponent
-	iLow       // low half of 64 bits
-	iHighHalf  // high half of 64 bits
-	iJoin      // low, high to 64 bits
-	iExtend    // imm: bits; sign-extends a narrow integer to 32
-	iConvert   // imm: opcode<<16 | from<<8 | to, where from or to is 64
+	iPhi        // one argument per predecessor, in the order of block.preds
+	iInput      // imm: a register that the engine fills; see input…
+	iPush       // imm: byte offset in the inline block; size in bytes is aux
+	iArrLen     // aux: variable, imm: offset<<32 | stride
+	iLoad       // aux: mem
+	iStore      // aux: mem; last argument is the value
+	iAtomic     // aux: mem; arguments after the terms are the operands; imm: opcode
+	iBarrier    // of the workgroup
+	iFence      // imm: see fence…
+	iCheckZero  // traps where the argument is zero
+	iCheckIndex // traps where the argument is imm or more: the index of a part of a value; aux: bytes of a part
+	iClearVar   // aux: variable in private memory
+	iSplat      // uniform to varying
+	iKeep       // uniform to varying, on active lanes only
+	iMulAdd     // a*b + c, both rounded
+	iMulLoads   // iMulAdd of two loads: has their arguments, in aux and imm; then c
+	iHigh       // imm: opcode; see vec.High
+	iUnpack     // imm: GLSL<<8 | component
+	iPack4      // imm: GLSL
+	iModf       // imm: 0 fraction, 1 whole
+	iFrexp      // imm: 0 significand, 1 exponent
+	iLow        // low half of 64 bits
+	iHighHalf   // high half of 64 bits
+	iJoin       // low, high to 64 bits
+	iExtend     // imm: bits; sign-extends a narrow integer to 32
+	iConvert    // imm: opcode<<16 | from<<8 | to, where from or to is 64
 	iSubgroup
 	iCopy
 )
@@ -110,7 +111,8 @@ type ins struct {
 // end.
 type term struct {
 	stride, bound uint32
-	at            int32 // of ins.args: the index; affine: base and the factors of x, y, z
+	bytes         uint32 // private memory: the stride in bytes, as traps tell it
+	at            int32  // of ins.args: the index; affine: base and the factors of x, y, z
 	affine        bool
 }
 
@@ -119,6 +121,7 @@ type mem struct {
 	v     *variable
 	off   uint64
 	size  uint32 // bytes; private memory counts in slots and has 1
+	bytes uint64 // private memory: off in bytes, as traps tell it
 	terms []term
 	args  int32 // where the operands begin in ins.args
 	write bool
@@ -196,9 +199,10 @@ type fn struct {
 
 	launch  []val // the same for all workgroups, computed once per Run
 	consts  map[constKey]val
-	privs   [2]uint32 // slots of private memory in use: of 32 bits, of 64 bits
-	privTop [2]uint32 // the most there were
-	shared  uint32    // bytes
+	privs   [2]uint32   // slots of private memory in use: of 32 bits, of 64 bits
+	privTop [2]uint32   // the most there were
+	shared  uint32      // bytes
+	zeros   [][2]uint32 // parts of shared memory that begin as zeros
 	limit   int
 	work    int // done so far
 	stop    *atomic.Uint32
@@ -297,7 +301,7 @@ func (f *fn) input(n int) val {
 // pure reports that an instruction may be removed, moved and shared.
 func (f *fn) pure(i *ins) bool {
 	switch i.op {
-	case iPhi, iLoad, iStore, iAtomic, iBarrier, iFence, iCheckZero, iClearVar, iKeep, iSubgroup:
+	case iPhi, iLoad, iStore, iAtomic, iBarrier, iFence, iCheckZero, iCheckIndex, iClearVar, iKeep, iSubgroup:
 		return false
 	}
 	return true
@@ -307,7 +311,7 @@ func (f *fn) pure(i *ins) bool {
 // load may trap.
 func effects(i *ins) bool {
 	switch i.op {
-	case iStore, iAtomic, iBarrier, iFence, iCheckZero, iClearVar, iLoad:
+	case iStore, iAtomic, iBarrier, iFence, iCheckZero, iCheckIndex, iClearVar, iLoad:
 		return true
 	}
 	return false

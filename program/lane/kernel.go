@@ -21,6 +21,7 @@ type Kernel struct {
 	consts []fixedWord
 	inputs [inCount]int32 // register; -1: not used
 	shared int            // bytes
+	zeros  [][2]uint32    // parts of it that begin as zeros
 	priv   [2]int         // slots
 	masks  int
 	inline int  // used bytes of the push constant block

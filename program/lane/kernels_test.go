@@ -2,8 +2,10 @@ package lane_test
 
 import (
 	"encoding/binary"
+	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -272,4 +274,16 @@ void main() { uint g = gl_GlobalInvocationID.x; x[g] += p.v[(g + 30u) % 59u]; }`
 			want: append(make([][]byte, 31), count(32, func(i uint32) uint32 { return i + (i+30)%59*1000 })),
 		},
 	})
+}
+
+// tableOf is a kernel that looks numbers up in a constant table.
+func tableOf(n uint32, f func(i uint32) uint32) string {
+	var items []string
+	for i := range n {
+		items = append(items, fmt.Sprint(f(i), "u"))
+	}
+	return fmt.Sprintf(`layout(local_size_x = 32) in;
+layout(std430, binding = 0) buffer X { uint x[]; };
+const uint table[%[1]d] = uint[%[1]d](%s);
+void main() { uint g = gl_GlobalInvocationID.x; x[g] = table[x[g] %% %[1]du]; }`, n, strings.Join(items, ", "))
 }

@@ -63,6 +63,7 @@ type frame struct {
 type pointer struct {
 	v     *variable
 	off   uint64
+	bytes uint64 // private memory: off in bytes
 	terms []index
 	typ   spirv.ID // pointee
 }
@@ -70,6 +71,7 @@ type pointer struct {
 type index struct {
 	v             val
 	stride, bound uint32
+	bytes         uint32 // private memory: the stride in bytes
 }
 
 func newLowerer(p *verify.Program, o Options) *lowerer {
@@ -151,6 +153,9 @@ func (l *lowerer) globalVars() {
 				fail(d, "E-GPU-4032", "too much shared memory")
 			}
 			l.f.shared += t.size
+			if len(d.Args) > 1 { // only zeros were admitted
+				l.f.zeros = append(l.f.zeros, [2]uint32{v.base, v.base + v.bytes})
+			}
 			if most := program.MaxSharedBytes + 8*len(l.p.Shared); l.f.shared > uint32(most) {
 				fail(d, "P-GPU-5003", "with a workgroup of %d×%d×%d lanes, shared memory is more than %d bytes", l.o.Block.X, l.o.Block.Y, l.o.Block.Z, program.MaxSharedBytes)
 			}

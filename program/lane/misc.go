@@ -46,6 +46,22 @@ func (e *emitter) checkZero(i *ins) step {
 	}
 }
 
+// checkIndex traps on active lanes with an index of a part that a value does not have.
+func (e *emitter) checkIndex(i *ins) step {
+	v, n, bytes := e.operand(i.args[0]), i.imm, uint64(i.aux)
+	return func(w *Worker) bool {
+		if !v.vary && v.at(w, 0) < n {
+			return true
+		}
+		for lane, on := range w.lanes.mask {
+			if at := v.at(w, lane); on != 0 && at >= n {
+				return w.trap(outcome.OutOfBounds, i.src, noBinding, at*bytes, lane)
+			}
+		}
+		return true
+	}
+}
+
 // push reads the launch's inline block.
 func (e *emitter) push(i *ins, d int32) step {
 	off, size, wide := i.imm, uint64(i.aux), i.wide
@@ -94,6 +110,7 @@ func (f *fn) foldTerms() {
 				c, ok := f.isConst(i.args[t.at])
 				if ok && !t.affine && (t.bound == 0 || c < uint64(t.bound)) {
 					m.off += c * uint64(t.stride)
+					m.bytes += c * uint64(t.bytes)
 					continue
 				}
 				n := int32(1)

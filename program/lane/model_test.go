@@ -93,14 +93,6 @@ func difference(p *verify.Program, o lane.Options, l *lane.Launch) error {
 	}
 
 	if r.Trap.Kind != outcome.NoTrap || len(traps) > 0 {
-		if r.Trap.Binding == outcome.NoBinding && r.Trap.Kind == outcome.OutOfBounds {
-			// A lane's own variables have no layout.
-			for i := range traps {
-				if traps[i].Binding == outcome.NoBinding && traps[i].Offset == 0 {
-					traps[i].Offset = r.Trap.Offset
-				}
-			}
-		}
 		if !slices.Contains(traps, r.Trap) {
 			return fmt.Errorf("the engine traps with {%v}, the model with one of %v", r.Trap, traps)
 		}

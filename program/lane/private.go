@@ -103,18 +103,32 @@ func (e *emitter) storePrivate(m *xmem, v operand) step {
 	}
 }
 
-// privateOut traps the first active lane with an index out of range. The offset is
-// in scalars, which have no place in bytes.
+// privateOut traps the first active lane with an index out of range. The offset is in
+// bytes, as if the variable were in shared memory.
 func (m *xmem) privateOut(w *Worker) bool {
 	for lane, on := range w.lanes.mask {
 		if on == 0 {
 			continue
 		}
-		if s, ok := m.at(w, lane, 1<<62); !ok {
-			return m.trap(w, outcome.OutOfBounds, s, lane)
+		if _, ok := m.at(w, lane, 1<<62); !ok {
+			return w.trap(outcome.OutOfBounds, m.inst.src, m.binding, m.bytesAt(w, lane), lane)
 		}
 	}
 	return true
+}
+
+// bytesAt is the offset of a lane in bytes. No term of private memory is affine.
+func (m *xmem) bytesAt(w *Worker, lane int) uint64 {
+	off := m.bytes
+	for k := range m.terms {
+		t := &m.terms[k]
+		idx := w.s[t.reg[0]]
+		if t.kind == termVector {
+			idx = w.r[t.reg[0]][lane]
+		}
+		off += uint64(idx) * t.bytes
+	}
+	return off
 }
 
 // clearVar makes a variable in private memory zero on active lanes.

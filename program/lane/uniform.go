@@ -73,7 +73,7 @@ func (u *uniformity) mark(v val) {
 
 func (f *fn) varies(i *ins, join bool) bool {
 	switch i.op {
-	case iConst, iPush, iArrLen, iStore, iBarrier, iFence, iCheckZero, iClearVar:
+	case iConst, iPush, iArrLen, iStore, iBarrier, iFence, iCheckZero, iCheckIndex, iClearVar:
 		return false
 
 	case iInput:

@@ -283,6 +283,9 @@ func (w *Worker) reset() {
 	}
 
 	fill(w.mem[slotShared])
+	for _, z := range w.k.zeros {
+		clear(w.mem[slotShared][z[0]:z[1]])
+	}
 	if w.checker != nil {
 		w.checker.begin(w)
 	}

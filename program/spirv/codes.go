@@ -59,7 +59,7 @@ var Codes = []Code{
 	{codeOrder, "an instruction comes after a section that it has to precede"},
 	{codeMemoryModel, "there is not exactly one OpMemoryModel"},
 	{codePlace, "an instruction stands outside of a function or block, or inside of one, where it may not"},
-	{codeGroup, "decoration groups are not part of the profile"},
+	{codeGroup, "a decoration group that is none, or that is applied too often"},
 	{codeDeclaration, "a function has no body: imports are not part of the profile"},
 	{codeFunctionEnd, "a function does not end, or begins in another"},
 	{codeBlockEnd, "a block does not end with a branch or return"},

@@ -46,7 +46,7 @@ type Module struct {
 	EntryPoints  []Inst // OpEntryPoint
 	Modes        []Inst // OpExecutionMode, OpExecutionModeId
 	Debug        []Inst // OpString, OpSource…, OpName, OpMemberName, OpModuleProcessed
-	Annotations  []Inst // OpDecorate…, OpMemberDecorate…
+	Annotations  []Inst // OpDecorate…, OpMemberDecorate…; decoration groups are applied
 	Globals      []Inst // types, constants, OpVariable outside functions, OpUndef
 	Functions    []*Function
 

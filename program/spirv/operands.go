@@ -153,6 +153,12 @@ func (p *parser) enumerants(kind OperandKind, args []uint32, at int, in *Inst) i
 		}
 	}
 
+	// A newer language of the source means nothing, and a newer capability is for the
+	// verifier to refuse.
+	if kind == KindSourceLanguage || kind == KindCapability {
+		return at
+	}
+
 	p.refuse(codeEnumerant, "%#x is no %s", v, info.name)
 	return -1
 }

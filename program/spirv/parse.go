@@ -183,6 +183,8 @@ func (p *parser) place(in *Inst, info *OpInfo) bool {
 	}
 
 	switch {
+	case s == sectionGlobals && in.Op == OpExtInst && p.section == sectionFunctions && p.m.nonSemantic(in.Arg(0)):
+		return true // after the functions, it says something about them
 	case s == sectionBody:
 		return p.inBlock(in)
 	case s != sectionFunctions && p.fn != nil:
@@ -203,8 +205,6 @@ func (p *parser) place(in *Inst, info *OpInfo) bool {
 			return p.refuse(codeMemoryModel, "a second OpMemoryModel")
 		}
 		p.m.MemoryModel = *in
-	case in.Op == OpDecorationGroup || in.Op == OpGroupDecorate || in.Op == OpGroupMemberDecorate:
-		return p.refuse(codeGroup, "decoration groups are not part of the profile: decorate each id")
 	}
 
 	return true
@@ -251,5 +251,5 @@ func (p *parser) finish() bool {
 	m.Annotations = part(sectionAnnotations, sectionGlobals)
 	m.Globals = part(sectionGlobals, sectionFunctions)
 	m.insts = p.insts
-	return true
+	return p.expandGroups()
 }

@@ -98,7 +98,6 @@ var refusals = []struct {
 		return data
 	}, "does not end"},
 	{"SPV-1032", "OpExtension", with(func(b *spirvtest.Builder) { b.Extension("\xff") }), "UTF-8"},
-	{"SPV-1033", "OpCapability", with(func(b *spirvtest.Builder) { b.Capability(60000) }), "is no Capability"},
 	{"SPV-1033", "OpLoad", inside(func(b *spirvtest.Builder) {
 		b.Op(spirv.OpLoad, b.Bool(), b.Local(b.Bool()), 0x40000000)
 		b.Return()
@@ -136,8 +135,23 @@ var refusals = []struct {
 	{"SPV-1042", "OpExtInst", with(func(b *spirvtest.Builder) {
 		b.Declare(spirv.OpExtInst, b.Float(32), b.ID(), b.GLSL(), spirv.GLSLSqrt, b.F32(1))
 	}), "outside of a block"},
-	{"SPV-1043", "OpDecorationGroup", with(func(b *spirvtest.Builder) { b.Annotate(spirv.OpDecorationGroup, b.ID()) }), "groups"},
-	{"SPV-1043", "OpGroupDecorate", with(func(b *spirvtest.Builder) { b.Annotate(spirv.OpGroupDecorate, b.Void()) }), "groups"},
+	{"SPV-1043", "OpGroupDecorate", with(func(b *spirvtest.Builder) { b.Annotate(spirv.OpGroupDecorate, b.Void()) }), "no decoration group"},
+	{"SPV-1043", "OpGroupMemberDecorate", with(func(b *spirvtest.Builder) {
+		b.Annotate(spirv.OpDecorationGroup, b.ID())
+		b.Annotate(spirv.OpGroupMemberDecorate, b.Void())
+	}), "no decoration group"},
+	{"SPV-1043", "OpGroupDecorate", with(func(b *spirvtest.Builder) {
+		g := b.ID()
+		for range 100 {
+			b.Decorate(g, spirv.DecorationRestrict)
+		}
+		b.Annotate(spirv.OpDecorationGroup, g)
+		targets := []any{g}
+		for range 100 {
+			targets = append(targets, b.Void())
+		}
+		b.Annotate(spirv.OpGroupDecorate, targets...)
+	}), "twice as large"},
 	{"SPV-1044", "OpFunctionEnd", with(func(b *spirvtest.Builder) { b.FuncHead(b.Void()); b.End() }), "no body"},
 	{"SPV-1045", "OpReturn", func() []byte { data := smallest().Bytes(); return data[:len(data)-4] }, "ends inside"},
 	{"SPV-1045", "OpFunction", inside(func(b *spirvtest.Builder) {

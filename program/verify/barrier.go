@@ -87,7 +87,7 @@ func (v *verifier) semantics(in *spirv.Inst, i int, scope spirv.Scope) *program.
 		fallthrough
 
 	case spirv.OpControlBarrier:
-		if s != 0 && (order == 0 || s&memories == 0) {
+		if s&memories != 0 && order == 0 || in.Op == spirv.OpMemoryBarrier && s&memories == 0 {
 			return bad("an order and a kind of memory belong together")
 		}
 

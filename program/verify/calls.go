@@ -101,7 +101,9 @@ func (v *verifier) calls() *program.Refusal {
 			for _, c := range fn.calls {
 				v.functions[c.callee].reached = true
 			}
-			v.gather(fn)
+			if r := v.gather(fn); r != nil {
+				return r
+			}
 		}
 	}
 
@@ -155,7 +157,7 @@ func (v *verifier) sortCalls() *program.Refusal {
 }
 
 // gather adds a reached function's uses to the program's.
-func (v *verifier) gather(fn *function) {
+func (v *verifier) gather(fn *function) *program.Refusal {
 	v.reached.features |= fn.features
 	if fn.bits&hasF64 != 0 {
 		v.reached.features |= usesF64
@@ -170,6 +172,9 @@ func (v *verifier) gather(fn *function) {
 
 	for _, id := range fn.globals {
 		i := v.info(id)
+		if !v.declaredUse(i) { // one of several entry points reaches it
+			return v.refuse(CodeInterface, &fn.f.Def, "it uses %%%d, which is not in the entry point's interface", id)
+		}
 		switch i.typ.class {
 		case spirv.StorageClassWorkgroup:
 			v.iface.shared[i.num].used = true
@@ -191,6 +196,8 @@ func (v *verifier) gather(fn *function) {
 			v.iface.buffers[b].orders |= sort
 		}
 	}
+
+	return nil
 }
 
 // orderDependent reports whether the order of workgroups may show.

@@ -107,7 +107,7 @@ var Codes = map[Code]string{
 	CodeExtension:   "an extension outside the profile",
 	CodeImport:      "an extended instruction set outside the profile",
 	CodeModel:       "an addressing or memory model outside the profile",
-	CodeEntryPoints: "not exactly one entry point, of the model GLCompute",
+	CodeEntryPoints: "no entry point of the model GLCompute, or none of the manifest's name",
 	CodeMode:        "an execution mode outside the profile",
 	CodeOpcode:      "an instruction outside the profile",
 	CodeType:        "a type outside the profile",
@@ -127,7 +127,7 @@ var Codes = map[Code]string{
 	CodeDeep:        "types or constructs nested deeper than the limit",
 	CodeLarge:       "a type or value larger than the limit",
 	CodeExpansion:   "a program larger than the limit once its calls are expanded",
-	CodeDead:        "a block that nothing leads to, not even a merge instruction",
+	CodeDead:        "a block that nothing leads to, and that branches both ways or back",
 
 	CodeManifestEntry:     "the manifest's entry is not the module's",
 	CodeManifestBindings:  "the manifest's bindings are not the module's",

@@ -130,8 +130,9 @@ func (v *verifier) declareVariable(in *spirv.Inst) *program.Refusal {
 
 	if len(in.Args) > 1 {
 		init := v.info(in.Arg(1))
-		if t.class != spirv.StorageClassPrivate {
-			return v.refuse(CodeVariable, in, "an initializer in storage class %v", t.class)
+		null := t.class == spirv.StorageClassWorkgroup && init.what == isConstant && v.consts[init.num].in.Op == spirv.OpConstantNull
+		if t.class != spirv.StorageClassPrivate && !null {
+			return v.refuse(CodeVariable, in, "an initializer in storage class %v; shared memory may begin as OpConstantNull", t.class)
 		}
 		if init.what != isConstant || init.typ != t.elem {
 			return v.refuse(CodeVariable, in, "initializer %%%d is no constant of its type", in.Arg(1))
@@ -146,6 +147,10 @@ func (v *verifier) declareVariable(in *spirv.Inst) *program.Refusal {
 	}
 	if r := v.narrow(in, t); r != nil {
 		return r
+	}
+
+	if t.class == spirv.StorageClassWorkgroup && len(in.Args) > 1 && t.elem.dynamic {
+		return v.refuse(CodeSpecID, in, "a dynamic array with an initializer")
 	}
 
 	switch t.class {

@@ -42,6 +42,7 @@ var glslRules = func() map[spirv.GLSL]glslRule {
 	add(2, glslInto, spirv.GLSLModf, spirv.GLSLFrexp)
 	add(1, glslPack, spirv.GLSLPackSnorm4x8, spirv.GLSLPackUnorm4x8, spirv.GLSLPackSnorm2x16, spirv.GLSLPackUnorm2x16, spirv.GLSLPackHalf2x16)
 	add(1, glslUnpack, spirv.GLSLUnpackSnorm4x8, spirv.GLSLUnpackUnorm4x8, spirv.GLSLUnpackSnorm2x16, spirv.GLSLUnpackUnorm2x16, spirv.GLSLUnpackHalf2x16)
+	add(1, glslDouble, spirv.GLSLPackDouble2x32, spirv.GLSLUnpackDouble2x32)
 	return rules
 }()
 
@@ -205,6 +206,23 @@ func glslUnpack(v *verifier, in *spirv.Inst, t *typ, args []*typ) *program.Refus
 	}
 	if !args[0].isScalar(kInt) || args[0].width != 32 {
 		return v.badOperand(in, 2, "a 32-bit integer")
+	}
+	return nil
+}
+
+// glslDouble checks the packing of two words as a double, and back.
+func glslDouble(v *verifier, in *spirv.Inst, t *typ, args []*typ) *program.Refusal {
+	words := func(t *typ) bool { return t.isVector(kInt) && t.n == 2 && t.width == 32 }
+	double := func(t *typ) bool { return t.isScalar(kFloat) && t.width == 64 }
+	from, to := words, double
+	if spirv.GLSL(in.Arg(1)) == spirv.GLSLUnpackDouble2x32 {
+		from, to = double, words
+	}
+	if !to(t) {
+		return v.badResult(in, "a double, or two 32-bit integers")
+	}
+	if !from(args[0]) {
+		return v.badOperand(in, 2, "two 32-bit integers, or a double")
 	}
 	return nil
 }

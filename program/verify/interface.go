@@ -1,6 +1,8 @@
 package verify
 
 import (
+	"slices"
+
 	"capgpu/program"
 	"capgpu/program/spirv"
 )
@@ -56,12 +58,23 @@ func (v *verifier) interfaces() *program.Refusal {
 	return v.workgroupSize()
 }
 
+// kept are modes that promise of floats what the engines do anyway, with the
+// capabilities that they need.
+var kept = map[spirv.ExecutionMode]spirv.Capability{
+	spirv.ExecutionModeDenormPreserve:           spirv.CapabilityDenormPreserve,
+	spirv.ExecutionModeSignedZeroInfNanPreserve: spirv.CapabilitySignedZeroInfNanPreserve,
+	spirv.ExecutionModeRoundingModeRTE:          spirv.CapabilityRoundingModeRTE,
+}
+
 func (v *verifier) modes() *program.Refusal {
 	e := v.entry.Arg(1)
 	for i := range v.m.Modes {
 		in := &v.m.Modes[i]
 		if in.Arg(0) != e {
-			return v.refuse(CodeInterface, in, "%%%d is no entry point", in.Arg(0))
+			if !slices.ContainsFunc(v.m.EntryPoints, func(o spirv.Inst) bool { return o.Arg(1) == in.Arg(0) }) {
+				return v.refuse(CodeInterface, in, "%%%d is no entry point", in.Arg(0))
+			}
+			continue // of another one
 		}
 
 		switch mode := spirv.ExecutionMode(in.Arg(1)); {
@@ -82,8 +95,13 @@ func (v *verifier) modes() *program.Refusal {
 				return r
 			}
 
-		case mode == spirv.ExecutionModeLocalSizeHint:
-			return v.refuse(CodeMode, in, "execution mode %v is outside the profile", mode)
+		case mode == spirv.ExecutionModeSubgroupUniformControlFlowKHR && in.Op == spirv.OpExecutionMode:
+			// Lanes come together at the merge block of each construct as it is.
+		case kept[mode] != 0 && in.Op == spirv.OpExecutionMode:
+			if !v.caps[kept[mode]] {
+				return v.refuse(CodeNeeds, in, "execution mode %v needs capability %v", mode, kept[mode])
+			}
+
 		default:
 			return v.refuse(CodeMode, in, "execution mode %v is outside the profile", mode)
 		}

@@ -210,7 +210,14 @@ var flowCases = []refused{
 		})
 	}},
 	{verify.CodeDead, spirv.OpLabel, 1, "nothing leads to", func(b *builder) {
-		blocks(b, 2, func(int, []id) { b.Return() })
+		blocks(b, 3, func(i int, l []id) {
+			if i == 1 {
+				b.SelectionMerge(l[2])
+				b.BranchIf(b.BoolConst(true), l[2], l[2])
+				return
+			}
+			b.Return()
+		})
 	}},
 	{verify.CodeExit, spirv.OpBranch, 0, "leaves its construct", func(b *builder) {
 		blocks(b, 5, func(i int, l []id) {

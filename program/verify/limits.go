@@ -32,7 +32,7 @@ func DefaultLimits() Limits {
 		InlineBytes:   program.MaxInlineBytes,
 		TypeDepth:     16,
 		Nesting:       128,
-		ValueBytes:    4 << 10,
+		ValueBytes:    16 << 10,
 		RegisterBytes: 4 << 20,
 		Instructions:  1 << 18,
 		Warnings:      32,

@@ -28,10 +28,6 @@ func (v *verifier) touch(in *spirv.Inst, id spirv.ID, p *typ, access program.Acc
 		}
 	}
 
-	if access&program.Read != 0 && i.flags&noRead != 0 {
-		return v.refuse(CodeAccess, in, "a read of what is NonReadable")
-	}
-
 	if p.class == spirv.StorageClassStorageBuffer || p.class == spirv.StorageClassUniform {
 		b, n := v.bufferOf(id)
 		if n > 1 || b >= 0 && i.member == 0 && v.info(i.root).typ.elem.kind == kArray {
@@ -85,6 +81,42 @@ func store(v *verifier, in *spirv.Inst, _ *typ) *program.Refusal {
 		return r
 	}
 	return v.touch(in, in.Arg(0), p, program.Write)
+}
+
+// copyMemory checks a load and a store in one. It may have memory operands for both,
+// or for the store and then the load.
+func copyMemory(v *verifier, in *spirv.Inst, _ *typ) *program.Refusal {
+	to, r := v.pointer(in, 0)
+	if r != nil {
+		return r
+	}
+	from, r := v.pointer(in, 1)
+	if r != nil {
+		return r
+	}
+
+	switch t := to.elem; {
+	case t != from.elem || !t.value():
+		return v.badOperand(in, 1, "a pointer to what the first one points to")
+	case t.bytes > uint64(v.lim.ValueBytes):
+		return v.refuse(CodeLarge, in, "a value of %d bytes; the limit is %d", t.bytes, v.lim.ValueBytes)
+	case t.launch:
+		return v.refuse(CodeSpecID, in, "a value whose size is the launch's")
+	case len(in.Args) > 2 && in.Args[2]&^uint32(spirv.MemoryAccessVolatile|spirv.MemoryAccessAligned|spirv.MemoryAccessNontemporal) != 0,
+		len(in.Args) > 4:
+		return v.refuse(CodeMemory, in, "memory operands other than Volatile, Aligned and Nontemporal for both")
+	}
+
+	if r := v.memoryOperands(in, 2, to, true); r != nil {
+		return r
+	}
+	if r := v.touch(in, in.Arg(1), from, program.Read); r != nil {
+		return r
+	}
+	fn := &v.functions[v.cur.fn-1]
+	fn.registers += roundUp(to.elem.bytes, 4)
+	fn.bits |= to.elem.bits
+	return v.touch(in, in.Arg(0), to, program.Write)
 }
 
 // memoryOperands checks the optional memory operands from argument i on.

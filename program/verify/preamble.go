@@ -38,6 +38,9 @@ var capabilities = map[spirv.Capability]capability{
 	spirv.CapabilityVulkanMemoryModel:                  {version: version15, extension: extModel},
 	spirv.CapabilityVulkanMemoryModelDeviceScope:       {version: version15, extension: extModel},
 	spirv.CapabilityAtomicFloat32AddEXT:                {extension: extFAdd},
+	spirv.CapabilityDenormPreserve:                     {version: version14, extension: extFloats},
+	spirv.CapabilitySignedZeroInfNanPreserve:           {version: version14, extension: extFloats},
+	spirv.CapabilityRoundingModeRTE:                    {version: version14, extension: extFloats},
 }
 
 var group = []spirv.Capability{spirv.CapabilityGroupNonUniform}
@@ -49,12 +52,13 @@ const (
 	extModel   = "SPV_KHR_vulkan_memory_model"
 	extFAdd    = "SPV_EXT_shader_atomic_float_add"
 	extNothing = "SPV_KHR_non_semantic_info"
+	extFloats  = "SPV_KHR_float_controls"
 )
 
 var extensions = map[string]bool{
 	extStorage: true, ext16: true, ext8: true, extModel: true, extFAdd: true, extNothing: true,
 	"SPV_GOOGLE_decorate_string": true, "SPV_GOOGLE_hlsl_functionality1": true, "SPV_GOOGLE_user_type": true,
-	"SPV_KHR_no_integer_wrap_decoration": true,
+	"SPV_KHR_no_integer_wrap_decoration": true, "SPV_KHR_subgroup_uniform_control_flow": true, extFloats: true,
 }
 
 // foreign are capabilities that have a code of the Abstract Device Machine.
@@ -132,7 +136,7 @@ func (v *verifier) capability(in *spirv.Inst) *program.Refusal {
 }
 
 func (v *verifier) model() *program.Refusal {
-	m, in := v.m, &v.m.MemoryModel
+	in := &v.m.MemoryModel
 	if !v.caps[spirv.CapabilityShader] {
 		return v.refuse(CodeNeeds, in, "capability Shader is not declared")
 	}
@@ -153,19 +157,32 @@ func (v *verifier) model() *program.Refusal {
 		return v.refuse(CodeModel, in, "capability VulkanMemoryModel with memory model GLSL450")
 	}
 
-	if len(m.EntryPoints) != 1 {
-		at := in
-		if len(m.EntryPoints) > 1 {
-			at = &m.EntryPoints[1]
+	return v.chooseEntry()
+}
+
+// chooseEntry takes the entry point that the manifest names, or else the first one of
+// the model GLCompute.
+func (v *verifier) chooseEntry() *program.Refusal {
+	all := v.m.EntryPoints
+	for i := range all {
+		e := &all[i]
+		name, _ := spirv.Text(e.Args[2:])
+		if spirv.ExecutionModel(e.Arg(0)) != spirv.ExecutionModelGLCompute || len(all) > 1 && v.manifest.Entry != "" && v.manifest.Entry != name {
+			continue
 		}
-		return v.refuse(CodeEntryPoints, at, "%d entry points; a program has one", len(m.EntryPoints))
+		if v.entry != nil {
+			continue
+		}
+		v.entry = e
 	}
 
-	e := &m.EntryPoints[0]
-	v.entry = e
-	if model := spirv.ExecutionModel(e.Arg(0)); model != spirv.ExecutionModelGLCompute {
-		return v.refuse(CodeEntryPoints, e, "an entry point of the model %v; the profile has GLCompute", model)
+	switch {
+	case v.entry != nil:
+		return nil
+	case len(all) == 0:
+		return v.refuse(CodeEntryPoints, &v.m.MemoryModel, "no entry point")
+	case v.manifest.Entry != "":
+		return v.refuse(CodeManifestEntry, &all[0], "the manifest's entry is %.80q, and none of %d entry points of the module", v.manifest.Entry, len(all))
 	}
-
-	return nil
+	return v.refuse(CodeEntryPoints, &all[0], "an entry point of the model %v; the profile has GLCompute", spirv.ExecutionModel(all[0].Arg(0)))
 }

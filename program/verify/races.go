@@ -146,6 +146,19 @@ func (r *races) block(b int, sum *raceSummary, report bool) (dirty uint64, clean
 				dirty, clean = 0, false
 			}
 
+		case op == spirv.OpCopyMemory:
+			if n, ok := r.variable(in.Arg(1)); ok {
+				if clean {
+					sum.exposed |= 1 << n
+				}
+				if report && r.written(dirty, n, in.Arg(1)) {
+					v.warn(WarnShared, in, "%s is read after a write that may be another lane's, and no barrier is between", v.m.Name(v.info(in.Arg(1)).root))
+				}
+			}
+			if n, ok := r.variable(in.Arg(0)); ok {
+				dirty |= r.write(in.Arg(0), n)
+			}
+
 		case op == spirv.OpStore || op > spirv.OpAtomicLoad && op <= spirv.OpAtomicXor || op == spirv.OpAtomicFAddEXT:
 			if n, ok := r.variable(in.Arg(0)); ok {
 				dirty |= r.write(in.Arg(0), n)

@@ -121,20 +121,30 @@ var outsideCases = []refused{
 		b.End()
 		b.Entry(spirv.ExecutionModelFragment, f, "main")
 	}},
-	{verify.CodeEntryPoints, spirv.OpEntryPoint, 1, "2 entry points", func(b *builder) {
-		f := kernel(b, func() {})
-		b.Compute(f, "other", 1, 1, 1)
-	}},
-	{verify.CodeEntryPoints, spirv.OpMemoryModel, 0, "0 entry points", func(b *builder) {}},
+	{verify.CodeEntryPoints, spirv.OpMemoryModel, 0, "no entry point", func(b *builder) {}},
 	{verify.CodeMode, spirv.OpExecutionMode, 1, "ContractionOff", func(b *builder) {
 		b.Mode(kernel(b, func() {}), spirv.ExecutionModeContractionOff)
 	}},
 	{verify.CodeOpcode, spirv.OpDPdx, 0, "", func(b *builder) {
 		kernel(b, func() { b.Op(spirv.OpDPdx, b.Float(32), b.F32(1)) })
 	}},
-	{verify.CodeOpcode, spirv.OpCopyMemory, 0, "", func(b *builder) {
-		kernel(b, func() { v := b.Local(b.Float(32)); b.Do(spirv.OpCopyMemory, v, v) })
+	{verify.CodeMemory, spirv.OpCopyMemory, 0, "Volatile, Aligned and Nontemporal", func(b *builder) {
+		kernel(b, func() {
+			v := b.Local(b.Float(32))
+			b.Do(spirv.OpCopyMemory, v, v, spirv.MemoryAccessNonPrivatePointer)
+		})
 	}},
+	{verify.CodeOperand, spirv.OpCopyMemory, 0, "what the first one points to", func(b *builder) {
+		kernel(b, func() { b.Do(spirv.OpCopyMemory, b.Local(b.Float(32)), b.Local(b.Uint(32))) })
+	}},
+	{verify.CodeVariable, spirv.OpVariable, 0, "may begin as OpConstantNull", func(b *builder) {
+		b.Global(spirv.StorageClassWorkgroup, b.Uint(32), b.U32(1))
+		empty(b)
+	}},
+	{verify.CodeNeeds, spirv.OpExecutionMode, 1, "RoundingModeRTE", func(b *builder) {
+		b.Mode(kernel(b, func() {}), spirv.ExecutionModeRoundingModeRTE, 32)
+	}},
+	{verify.CodeCapability, spirv.OpCapability, -1, "60000", func(b *builder) { b.Capability(60000); empty(b) }},
 	{verify.CodeType, spirv.OpTypeMatrix, 0, "", func(b *builder) {
 		b.Declare(spirv.OpTypeMatrix, b.ID(), b.Vec(b.Float(32), 2), 2)
 		empty(b)
@@ -181,9 +191,8 @@ var outsideCases = []refused{
 		b.Push([]uint32{0}, b.Int(16))
 		empty(b)
 	}},
-	{verify.CodeExtended, spirv.OpExtInst, 0, "PackDouble2x32", func(b *builder) {
-		b.Capability(spirv.CapabilityFloat64)
-		kernel(b, func() { b.Ext(spirv.GLSLPackDouble2x32, b.Float(64), b.Null(b.Vec(b.Uint(32), 2))) })
+	{verify.CodeExtended, spirv.OpExtInst, 0, "IMix", func(b *builder) {
+		kernel(b, func() { b.Ext(spirv.GLSLIMix, b.Int(32), b.I32(1), b.I32(2), b.I32(3)) })
 	}},
 	{verify.CodePointer, spirv.OpSelect, 0, "", func(b *builder) {
 		kernel(b, func() {
@@ -300,8 +309,8 @@ var outsideCases = []refused{
 		}
 		empty(b)
 	}},
-	{verify.CodeLarge, spirv.OpLoad, 0, "limit is 4096", func(b *builder) {
-		t := b.Array(b.Uint(32), b.U32(2000), 0)
+	{verify.CodeLarge, spirv.OpLoad, 0, "limit is 16384", func(b *builder) {
+		t := b.Array(b.Uint(32), b.U32(5000), 0)
 		s := b.Shared(t)
 		kernel(b, func() { b.Load(t, s) })
 	}},
@@ -352,7 +361,7 @@ var machineCases = []refused{
 		empty(b)
 	}},
 	{verify.CodeStack, spirv.OpFunction, -1, "private memory", func(b *builder) {
-		t := b.Array(b.Uint(32), b.U32(600), 0)
+		t := b.Array(b.Uint(32), b.U32(2500), 0)
 		f := b.Func(b.Void())
 		b.Local(t)
 		b.Return()

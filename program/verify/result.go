@@ -99,6 +99,9 @@ func (v *verifier) bindings() {
 			continue
 		}
 
+		// NonReadable says what the writer needs, and forbids nothing: glslang lets
+		// atomics and lengths pass.
+		b.access |= b.use
 		d := program.Binding{Access: b.use}
 		if d.Access == 0 {
 			d.Access = b.access // unused, or only its length is used

@@ -91,6 +91,7 @@ func init() {
 
 	add(rule{n: anyCount, small: true, check: load}, spirv.OpLoad)
 	add(rule{n: anyCount, small: true, check: store}, spirv.OpStore)
+	add(rule{n: anyCount, small: true, check: copyMemory}, spirv.OpCopyMemory)
 	plain(anyCount, accessChain, spirv.OpAccessChain, spirv.OpInBoundsAccessChain)
 	plain(2, arrayLength, spirv.OpArrayLength)
 	add(rule{n: anyCount, small: true, check: call}, spirv.OpFunctionCall)
@@ -260,9 +261,15 @@ func (v *verifier) use(in *spirv.Inst, id spirv.ID) (*typ, *program.Refusal) {
 	return i.typ, nil
 }
 
+// declaredUse reports whether the entry point may use a variable: whether its
+// interface has it, where it has to.
+func (v *verifier) declaredUse(i *idInfo) bool {
+	return i.flags&inInterface != 0 || i.typ.class != spirv.StorageClassInput && v.m.Version < version14
+}
+
 // global records the use of a variable outside functions.
 func (v *verifier) global(in *spirv.Inst, id spirv.ID, i *idInfo) *program.Refusal {
-	if i.flags&inInterface == 0 && (i.typ.class == spirv.StorageClassInput || v.m.Version >= version14) {
+	if len(v.m.EntryPoints) == 1 && !v.declaredUse(i) {
 		return v.refuse(CodeInterface, in, "%%%d is used, and not in the entry point's interface", id)
 	}
 	if f := &v.functions[v.cur.fn-1]; len(f.globals) == 0 || f.globals[len(f.globals)-1] != id {

@@ -76,12 +76,6 @@ func (v *verifier) structured(fn *function) (*structure, *program.Refusal) {
 		return nil, r
 	}
 
-	for b, block := range s.graph.Blocks {
-		if !s.graph.Reachable(b) {
-			return nil, program.Refuse(CodeDead, spirv.OpLabel.String(), block.Off, "nothing leads to the block %%%d", block.Label)
-		}
-	}
-
 	for i, b := range s.graph.RPO {
 		s.place[b] = int32(i)
 	}
@@ -106,8 +100,16 @@ func (v *verifier) headers(fn *function, s *structure) *program.Refusal {
 	shadow := &spirv.Function{Blocks: make([]*spirv.Block, len(c.Blocks))}
 	s.constructs = append(s.constructs, construct{kind: body, parent: -1, header: -1, merge: -1, cont: -1, back: -1})
 	taken := make([]bool, len(c.Blocks)) // as a merge or continue target
+	live := alive(c)
 	for i, b := range c.Blocks {
 		shadow.Blocks[i] = b
+		if !live[i] {
+			s.in[i] = 0
+			if b.Merge != nil || len(b.Targets) > 1 || len(c.Succs[i]) == 1 && c.Succs[i][0] <= i {
+				return program.Refuse(CodeDead, spirv.OpLabel.String(), b.Off, "nothing leads to the block %%%d, and it branches both ways or back", b.Label)
+			}
+			continue
+		}
 		if b.Merge == nil {
 			continue
 		}
@@ -160,6 +162,37 @@ func (v *verifier) headers(fn *function, s *structure) *program.Refusal {
 	}
 
 	return nil
+}
+
+// alive are the blocks that branches lead to, or merge instructions of such blocks.
+// Nothing else ever runs: it is in no construct.
+func alive(c *spirv.CFG) []bool {
+	live := make([]bool, len(c.Blocks))
+	todo := []int{0}
+	live[0] = true
+	visit := func(label spirv.ID) {
+		if t, ok := c.Index[label]; ok && !live[t] {
+			live[t] = true
+			todo = append(todo, t)
+		}
+	}
+
+	for len(todo) > 0 {
+		b := c.Blocks[todo[len(todo)-1]]
+		todo = todo[:len(todo)-1]
+		for _, label := range b.Targets {
+			visit(label)
+		}
+		if b.Merge == nil {
+			continue
+		}
+		visit(b.Merge.Arg(0))
+		if b.Merge.Op == spirv.OpLoopMerge {
+			visit(b.Merge.Arg(1))
+		}
+	}
+
+	return live
 }
 
 // nest places every block into its construct: from dominators down.

@@ -137,6 +137,12 @@ func (u *uniformity) instruction(fn *function, f *flowState, b int, in *spirv.In
 	case op == spirv.OpLoad:
 		divergent = u.load(in.Arg(0))
 
+	case op == spirv.OpCopyMemory:
+		if f.blocks[b] || u.value[in.Arg(0)] || u.load(in.Arg(1)) {
+			u.set(&u.holds[v.info(in.Arg(0)).root])
+		}
+		return
+
 	case op == spirv.OpStore:
 		if f.blocks[b] || u.value[in.Arg(0)] || u.value[in.Arg(1)] {
 			u.set(&u.holds[v.info(in.Arg(0)).root])

@@ -74,6 +74,10 @@ func glsl(g spirv.GLSL, t *typ, args []value) (result, second value) {
 
 	case spirv.GLSLPackHalf2x16, spirv.GLSLPackSnorm2x16, spirv.GLSLPackUnorm2x16, spirv.GLSLPackSnorm4x8, spirv.GLSLPackUnorm4x8:
 		return value{bits: pack(g, a)}, second
+	case spirv.GLSLPackDouble2x32:
+		return value{bits: a[0] | a[1]<<32}, second
+	case spirv.GLSLUnpackDouble2x32:
+		return of(t, []uint64{a[0] & mask(32), a[0] >> 32}), second
 	case spirv.GLSLUnpackHalf2x16, spirv.GLSLUnpackSnorm2x16, spirv.GLSLUnpackUnorm2x16, spirv.GLSLUnpackSnorm4x8, spirv.GLSLUnpackUnorm4x8:
 		return of(t, unpack(g, a[0])), second
 

@@ -245,7 +245,9 @@ func (t *thread) global(id spirv.ID) *variable {
 	case spirv.StorageClassWorkgroup:
 		v.bytes = make([]byte, v.typ.size())
 		for i := range v.bytes {
-			v.bytes[i] = 0xCD
+			if len(d.Args) == 1 {
+				v.bytes[i] = 0xCD
+			}
 		}
 	case spirv.StorageClassPushConstant:
 		v.bytes = make([]byte, up(uint64(m.program.Info.InlineBytes), 8))

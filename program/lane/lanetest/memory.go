@@ -114,8 +114,8 @@ func (m *machine) place(p *pointer) (t *typ, off uint64, ok bool) {
 		if t.op != spirv.OpTypeRuntimeArray && i >= uint64(t.n) {
 			ok = false
 		}
-		if p.variable.inMemory() {
-			off += m.offset(t, i, shared)
+		if ok || p.variable.inMemory() || t.op != spirv.OpTypeStruct {
+			off += m.offset(t, i, shared || !p.variable.inMemory())
 		}
 		if t.op == spirv.OpTypeStruct {
 			t = t.members[i]
@@ -183,7 +183,7 @@ func (m *machine) load(p *pointer) (value, *fault) {
 	t, off, ok := m.place(p)
 	if !v.inMemory() {
 		if !ok {
-			return value{}, &fault{outcome.OutOfBounds, outcome.NoBinding, 0, 0}
+			return value{}, &fault{outcome.OutOfBounds, outcome.NoBinding, off, 0}
 		}
 		x := v.value
 		for _, i := range p.path {
@@ -242,7 +242,7 @@ func (m *machine) store(p *pointer, x value) *fault {
 	t, off, ok := m.place(p)
 	if !v.inMemory() {
 		if !ok {
-			return &fault{outcome.OutOfBounds, outcome.NoBinding, 0, 0}
+			return &fault{outcome.OutOfBounds, outcome.NoBinding, off, 0}
 		}
 		path := make([]uint32, len(p.path))
 		for k, i := range p.path {

@@ -185,8 +185,7 @@ func (t *thread) step() {
 			first = 2
 		}
 		for i := first; i < len(in.Args); i++ {
-			// An index that does not fit 32 bits is as wrong as the greatest one.
-			path = append(path, min(t.value(in.Arg(i)).bits, mask(32)))
+			path = append(path, t.index(in.Arg(i)))
 		}
 		t.set(in, value{ptr: &pointer{p.variable, path}})
 
@@ -200,6 +199,16 @@ func (t *thread) step() {
 
 	case spirv.OpStore:
 		if bad := m.store(t.value(in.Arg(0)).ptr, t.value(in.Arg(1))); bad != nil {
+			t.trap(bad)
+			return
+		}
+
+	case spirv.OpCopyMemory:
+		v, bad := m.load(t.value(in.Arg(1)).ptr)
+		if bad == nil {
+			bad = m.store(t.value(in.Arg(0)).ptr, v)
+		}
+		if bad != nil {
 			t.trap(bad)
 			return
 		}
@@ -231,6 +240,10 @@ func (t *thread) step() {
 			t.state = waitingFor
 			return
 		}
+		if bad := t.component(in); bad != nil {
+			t.trap(bad)
+			return
+		}
 		v, bad := m.compute(in, t.value)
 		if bad >= 0 {
 			t.trap(&fault{kind: outcome.DivideByZero, binding: outcome.NoBinding, index: bad})
@@ -240,6 +253,34 @@ func (t *thread) step() {
 	}
 
 	fr.pc++
+}
+
+// index is the value of an index. One that does not fit 32 bits is as wrong as the
+// greatest one.
+func (t *thread) index(id spirv.ID) uint64 {
+	n, of := t.value(id).bits, t.m.typ(t.m.module.Def(id).Type)
+	if of.signed {
+		n = uint64(signed(n, of.width))
+	}
+	return min(n, mask(32))
+}
+
+// component checks the index of a component that is a value.
+func (t *thread) component(in *spirv.Inst) *fault {
+	var n uint64
+	vector := t.m.typ(in.Type)
+	switch in.Op {
+	case spirv.OpVectorExtractDynamic:
+		n, vector = t.index(in.Arg(1)), t.m.typ(t.m.module.Def(in.Arg(0)).Type)
+	case spirv.OpVectorInsertDynamic:
+		n = t.index(in.Arg(2))
+	default:
+		return nil
+	}
+	if n < uint64(vector.n) {
+		return nil
+	}
+	return &fault{outcome.OutOfBounds, outcome.NoBinding, n * vector.elem.size(), 0}
 }
 
 // terminate ends a block.

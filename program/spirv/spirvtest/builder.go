@@ -194,6 +194,9 @@ func (b *Builder) File(name string) spirv.ID {
 	return b.once(partStrings, spirv.OpString, nil, name)
 }
 
+// Source adds an OpSource.
+func (b *Builder) Source(language uint32) { b.emit(partStrings, spirv.OpSource, language, 1) }
+
 // Name adds an OpName, and returns id.
 func (b *Builder) Name(id spirv.ID, name string) spirv.ID {
 	b.emit(partNames, spirv.OpName, id, name)
