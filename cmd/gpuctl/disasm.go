@@ -15,7 +15,9 @@ import (
 )
 
 type disasmCmd struct {
-	Program string `arg:"" help:"A module (.spv), GLSL to be compiled (.comp), a bundle, or the name of a program that comes with the service."`
+	constArgs `embed:""`
+	Why       bool   `help:"List everything of the module that is outside the profile, not only what it is refused for, and leave its text out."`
+	Program   string `arg:"" help:"A module (.spv), GLSL to be compiled (.comp), a bundle, or the name of a program that comes with the service."`
 }
 
 // Help is shown by "gpuctl disasm --help".
@@ -29,6 +31,10 @@ Exit status: 0 if the program is admitted, 1 if not.`
 func (c *disasmCmd) Run(ctx context.Context, a *app) error {
 	bundle, err := localProgram(ctx, c.Program, true)
 	if err != nil {
+		return err
+	}
+
+	if bundle, err = c.apply(c.Program, bundle); err != nil {
 		return err
 	}
 
@@ -52,7 +58,9 @@ func (c *disasmCmd) Run(ctx context.Context, a *app) error {
 	}
 
 	var text bytes.Buffer
-	if m, err := spirv.Parse(parsed.SPIRV); err == nil {
+	if c.Why {
+		v.Causes = verify.Why(bundle, verify.DefaultLimits())
+	} else if m, err := spirv.Parse(parsed.SPIRV); err == nil {
 		if err := m.Disassemble(&text, v.note); err != nil {
 			return err
 		}
@@ -92,6 +100,7 @@ type verdict struct {
 	Digest      string               `json:"digest"`
 	Admitted    bool                 `json:"admitted"`
 	Refusal     *program.Diagnostic  `json:"refusal,omitempty"`
+	Causes      []program.Diagnostic `json:"causes,omitempty"` // with --why: the refusal and all else
 	Warnings    []program.Diagnostic `json:"warnings"`
 	Bindings    []program.Binding    `json:"bindings,omitempty"`
 	Inline      []program.Field      `json:"inline,omitempty"`
@@ -133,6 +142,9 @@ func (v *verdict) print(a *app) {
 	}
 	if v.Refusal != nil {
 		fmt.Fprintf(a.out, "refused: %s\n", visible(v.Refusal.String()))
+		for _, c := range v.Causes[min(1, len(v.Causes)):] {
+			fmt.Fprintf(a.out, "also:    %s\n", visible(c.String()))
+		}
 		return
 	}
 

@@ -15,10 +15,11 @@ import (
 )
 
 type runCmd struct {
-	Program  string `arg:"" optional:"" help:"Name of a program of the device, for instance vecadd_f32; its sha256:… digest; or a file: a module (.spv), GLSL to be compiled (.comp), or a bundle."`
-	dataArgs `embed:""`
-	Deadline time.Duration `help:"Stop the work when it has run this long, for instance 30s. Default: the policy's." placeholder:"TIME"`
-	Device   string        `help:"Index or name of the device. Default: the first that is ready." short:"d" placeholder:"DEVICE"`
+	Program   string `arg:"" optional:"" help:"Name of a program of the device, for instance vecadd_f32; its sha256:… digest; or a file: a module (.spv), GLSL to be compiled (.comp), or a bundle."`
+	dataArgs  `embed:""`
+	constArgs `embed:""`
+	Deadline  time.Duration `help:"Stop the work when it has run this long, for instance 30s. Default: the policy's." placeholder:"TIME"`
+	Device    string        `help:"Index or name of the device. Default: the first that is ready." short:"d" placeholder:"DEVICE"`
 }
 
 // Help is shown by "gpuctl run --help".
@@ -30,6 +31,8 @@ func (runCmd) Help() string {
   gpuctl run saxpy_f32 --random 1048576 --inline 2.5 --out y.bin
 
   gpuctl run blur.comp --in image.npy --inline radius=3 --out blurred.npy
+
+  gpuctl run reduce.comp --random 65536 --const WIDTH=128 --out sums.npy
 
 A .comp file is compiled by glslangValidator. A manifest of the same name that
 ends in .json, beside a module or source, goes with it.`
@@ -59,6 +62,12 @@ func (c *runCmd) Run(ctx context.Context, a *app) (err error) {
 
 	bundle, isFile, err := programFile(ctx, c.Program, false)
 	if err != nil {
+		return err
+	}
+	if !isFile && len(c.Const) > 0 {
+		return usagef("--const is for a program from a file; %s is the device's", c.Program)
+	}
+	if bundle, err = c.apply(c.Program, bundle); err != nil {
 		return err
 	}
 

@@ -1,6 +1,9 @@
 package verify
 
 import (
+	"regexp"
+	"strconv"
+
 	"capgpu/program"
 	"capgpu/program/spirv"
 )
@@ -139,8 +142,18 @@ func (v *verifier) program() (*Program, *program.Refusal) {
 func (v *verifier) refuse(code Code, in *spirv.Inst, format string, args ...any) *program.Refusal {
 	r := program.Refuse(code, in.Op.String(), in.Off, format, args...)
 	r.Source = v.m.Source(in.Line)
+	r.Message = idForm.ReplaceAllStringFunc(r.Message, func(id string) string {
+		n, _ := strconv.ParseUint(id[1:], 10, 32)
+		if name := v.label(spirv.ID(n)); name != "" {
+			return id + " (" + name + ")"
+		}
+		return id
+	})
 	return r
 }
+
+// idForm is an id in a message, which gets the source's name beside it.
+var idForm = regexp.MustCompile(`%[0-9]{1,9}\b`)
 
 // warn records a finding that is no refusal.
 func (v *verifier) warn(code Code, in *spirv.Inst, format string, args ...any) {
