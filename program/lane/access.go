@@ -26,10 +26,11 @@ func (l *lowerer) chain(in *spirv.Inst) pointer {
 			if p.v.class == classPrivate {
 				p.bytes += uint64(l.memberOff(classShared, t, int(c)))
 			}
+			p.in = l.spreadOf(p.v.class, t, int(c))
 			t = l.typ(t.members[c])
 
 		case typeVector, typeArray, typeRuntime:
-			stride, bytes := l.stride(p.v.class, t), uint32(0)
+			stride, bytes := l.strideIn(p.v.class, t, p.in), uint32(0)
 			if p.v.class == classPrivate {
 				bytes = l.stride(classShared, t)
 			}
@@ -133,13 +134,13 @@ func (l *lowerer) load(p pointer) []val {
 		}
 		return out
 	case p.v.class == classPush && len(p.terms) == 0:
-		l.leafVisit(classPush, t, p.off, func(t *tinfo, off uint64) {
+		l.leafVisitIn(classPush, t, p.off, p.in, func(t *tinfo, off uint64) {
 			out = append(out, l.effect(ins{op: iPush, wide: t.wide, imm: off, aux: int32(t.size)}))
 		})
 		return out
 	}
 
-	l.leafVisit(p.v.class, t, p.off, func(t *tinfo, off uint64) {
+	l.leafVisitIn(p.v.class, t, p.off, p.in, func(t *tinfo, off uint64) {
 		aux, args := l.access(p, t, off, false)
 		v := l.effect(ins{op: iLoad, wide: t.wide, aux: aux, args: args})
 		if t.kind == typeBool && p.v.class == classShared {
@@ -172,7 +173,7 @@ func (l *lowerer) store(p pointer, v []val) {
 		return
 	}
 
-	l.leafVisit(p.v.class, t, p.off, func(t *tinfo, off uint64) {
+	l.leafVisitIn(p.v.class, t, p.off, p.in, func(t *tinfo, off uint64) {
 		aux, args := l.access(p, t, off, true, v[k])
 		k++
 		l.effect(ins{op: iStore, wide: t.wide, aux: aux, args: args, void: true})

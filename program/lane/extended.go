@@ -95,6 +95,10 @@ func (l *lowerer) glsl(in *spirv.Inst, g spirv.GLSL, args [][]val) []val {
 
 	case spirv.GLSLUnpackDouble2x32:
 		return []val{l.emit(iLow, false, 0, a[0]), l.emit(iHighHalf, false, 0, a[0])}
+	case spirv.GLSLDeterminant:
+		return []val{l.determinant(l.columns(l.typ(l.typeOf(in.Arg(2))), a))}
+	case spirv.GLSLMatrixInverse:
+		return l.inverse(l.columns(l.typ(l.typeOf(in.Arg(2))), a))
 	case spirv.GLSLLength:
 		return []val{length(a)}
 

@@ -166,6 +166,8 @@ func (l *lowerer) compute(in *spirv.Inst) []val {
 		s := l.cut(l.operand(in.Arg(1), false), 0, 1)[0]
 		return l.result(t, l.each(l.operand(in.Arg(0), false), func(_ int, x val) val { return l.spv(spirv.OpFMul, t.wide, x, s) }))
 
+	case spirv.OpMatrixTimesScalar, spirv.OpVectorTimesMatrix, spirv.OpMatrixTimesVector, spirv.OpMatrixTimesMatrix, spirv.OpOuterProduct, spirv.OpTranspose:
+		return l.matrix(in, t)
 	case spirv.OpIAddCarry, spirv.OpISubBorrow, spirv.OpUMulExtended, spirv.OpSMulExtended:
 		a, b := l.value(in.Arg(0)), l.value(in.Arg(1))
 		l.same(a, b)

@@ -66,6 +66,7 @@ type pointer struct {
 	bytes uint64 // private memory: off in bytes
 	terms []index
 	typ   spirv.ID // pointee
+	in    spread   // of the matrix that it is, or is a part of
 }
 
 type index struct {

@@ -8,8 +8,11 @@ import "capgpu/program/spirv"
 // have several steps, such as OpDot. A sum, product, quotient or root of halves that
 // is rounded to f32 first is the same as one that is rounded at once.
 
-// scalarOf is the type of a vector's components, or the type itself.
+// scalarOf is the type of the components of a vector or matrix, or the type itself.
 func scalarOf(t *tinfo) *tinfo {
+	if t.matrix {
+		t = t.elem
+	}
 	if t.kind == typeVector {
 		return t.elem
 	}

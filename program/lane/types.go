@@ -25,7 +25,8 @@ type tinfo struct {
 	signed  bool
 	elem    *tinfo
 	elemID  spirv.ID
-	n       int // components, elements or members
+	n       int  // components, columns, elements or members
+	matrix  bool // typeArray: the elements are the columns of a matrix
 	members []spirv.ID
 	leaves  int // scalars that a value has
 	wide    bool
@@ -68,6 +69,9 @@ func (l *lowerer) typ(id spirv.ID) *tinfo {
 		t.kind, t.width = typeFloat, int(d.Args[0])
 	case spirv.OpTypeVector:
 		t.kind, t.elemID, t.n = typeVector, d.Arg(0), int(d.Args[1])
+
+	case spirv.OpTypeMatrix:
+		t.kind, t.elemID, t.n, t.matrix = typeArray, d.Arg(0), int(d.Args[1]), true
 
 	case spirv.OpTypeArray:
 		t.kind, t.elemID = typeArray, d.Arg(0)
@@ -221,7 +225,7 @@ func (l *lowerer) stride(c class, t *tinfo) uint32 {
 	switch {
 	case c == classPrivate:
 		return uint32(t.elem.leaves)
-	case c == classShared, t.kind == typeVector:
+	case c == classShared, t.kind == typeVector, t.matrix:
 		return (t.elem.size + t.elem.align - 1) / t.elem.align * t.elem.align
 	}
 	d, ok := l.m.Decoration(t.id, spirv.DecorationArrayStride)
@@ -231,17 +235,55 @@ func (l *lowerer) stride(c class, t *tinfo) uint32 {
 	return literal(d)
 }
 
+// spread is how matrices lie in a buffer or in push constants; zero elsewhere, where
+// they are arrays of columns. It is of the structure's member, so that a pointer
+// carries it on to the matrix and its columns.
+type spread struct {
+	stride uint32 // from column to column, or row to row
+	rows   bool
+}
+
+// spreadOf is that of a member.
+func (l *lowerer) spreadOf(c class, t *tinfo, i int) spread {
+	if c != classBuffer && c != classPush {
+		return spread{}
+	}
+	d, ok := l.m.MemberDecoration(t.id, i, spirv.DecorationMatrixStride)
+	if !ok {
+		return spread{}
+	}
+	_, rows := l.m.MemberDecoration(t.id, i, spirv.DecorationRowMajor)
+	return spread{literal(d), rows}
+}
+
+// strideIn is the distance of the parts of a type.
+func (l *lowerer) strideIn(c class, t *tinfo, m spread) uint32 {
+	switch {
+	case m.stride == 0:
+	case t.matrix && m.rows:
+		return t.elem.elem.size
+	case t.matrix, t.kind == typeVector && m.rows:
+		return m.stride
+	}
+	return l.stride(c, t)
+}
+
 // leafVisit calls visit for each scalar of a type, with its offset.
 func (l *lowerer) leafVisit(c class, t *tinfo, off uint64, visit func(t *tinfo, off uint64)) {
+	l.leafVisitIn(c, t, off, spread{}, visit)
+}
+
+// leafVisitIn is leafVisit in a matrix, or in an array of matrices.
+func (l *lowerer) leafVisitIn(c class, t *tinfo, off uint64, m spread, visit func(t *tinfo, off uint64)) {
 	switch t.kind {
 	case typeStruct:
 		for i, id := range t.members {
-			l.leafVisit(c, l.typ(id), off+uint64(l.memberOff(c, t, i)), visit)
+			l.leafVisitIn(c, l.typ(id), off+uint64(l.memberOff(c, t, i)), l.spreadOf(c, t, i), visit)
 		}
 	case typeVector, typeArray:
-		stride := uint64(l.stride(c, t))
+		stride := uint64(l.strideIn(c, t, m))
 		for i := range t.n {
-			l.leafVisit(c, t.elem, off+uint64(i)*stride, visit)
+			l.leafVisitIn(c, t.elem, off+uint64(i)*stride, m, visit)
 		}
 	case typeBool, typeInt, typeFloat:
 		visit(t, off)

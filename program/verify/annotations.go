@@ -19,6 +19,9 @@ var decorations = map[spirv.Decoration]uint8{
 	spirv.DecorationBufferBlock:      onID,
 	spirv.DecorationArrayStride:      onID,
 	spirv.DecorationOffset:           onMember,
+	spirv.DecorationMatrixStride:     onMember,
+	spirv.DecorationColMajor:         onMember,
+	spirv.DecorationRowMajor:         onMember,
 	spirv.DecorationBuiltIn:          onID,
 	spirv.DecorationNoContraction:    onID,
 	spirv.DecorationRestrict:         onID | onMember,
@@ -119,6 +122,12 @@ func (v *verifier) decorated() *program.Refusal {
 				t := v.typeAt(spirv.ID(id))
 				if t == nil || t.kind != kStruct || uint64(in.Arg(1)) >= uint64(len(t.members)) {
 					return v.refuse(CodeDecorated, in, "%%%d has no member %d", id, in.Arg(1))
+				}
+				switch d := spirv.Decoration(in.Arg(2)); d {
+				case spirv.DecorationMatrixStride, spirv.DecorationColMajor, spirv.DecorationRowMajor:
+					if !t.members[in.Arg(1)].ofMatrices() {
+						return v.refuse(CodeDecorated, in, "decoration %v on a member that is no matrix", d)
+					}
 				}
 				continue
 			}

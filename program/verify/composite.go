@@ -75,7 +75,7 @@ func compositeConstruct(v *verifier, in *spirv.Inst, t *typ) *program.Refusal {
 			return v.refuse(CodeOperand, in, "%d components of %d", n, t.n)
 		}
 
-	case kArray, kStruct:
+	case kMatrix, kArray, kStruct:
 		n := int(t.n)
 		if t.kind == kStruct {
 			n = len(t.members)
@@ -98,7 +98,7 @@ func compositeConstruct(v *verifier, in *spirv.Inst, t *typ) *program.Refusal {
 // part is the type of part i of a composite; nil if there is none.
 func (t *typ) part(i uint32) *typ {
 	switch t.kind {
-	case kVector, kArray:
+	case kVector, kMatrix, kArray:
 		if i < t.n {
 			return t.elem
 		}

@@ -42,6 +42,7 @@ var glslRules = func() map[spirv.GLSL]glslRule {
 	add(2, glslInto, spirv.GLSLModf, spirv.GLSLFrexp)
 	add(1, glslPack, spirv.GLSLPackSnorm4x8, spirv.GLSLPackUnorm4x8, spirv.GLSLPackSnorm2x16, spirv.GLSLPackUnorm2x16, spirv.GLSLPackHalf2x16)
 	add(1, glslUnpack, spirv.GLSLUnpackSnorm4x8, spirv.GLSLUnpackUnorm4x8, spirv.GLSLUnpackSnorm2x16, spirv.GLSLUnpackUnorm2x16, spirv.GLSLUnpackHalf2x16)
+	add(1, glslMatrix, spirv.GLSLDeterminant, spirv.GLSLMatrixInverse)
 	add(1, glslDouble, spirv.GLSLPackDouble2x32, spirv.GLSLUnpackDouble2x32)
 	return rules
 }()

@@ -197,7 +197,7 @@ func accessChain(v *verifier, in *spirv.Inst, t *typ) *program.Refusal {
 			}
 			e = e.members[n]
 
-		case kVector, kArray, kRuntimeArray:
+		case kVector, kMatrix, kArray, kRuntimeArray:
 			if r := v.index(in, i); r != nil {
 				return r
 			}

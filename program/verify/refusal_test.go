@@ -44,6 +44,13 @@ func u32s(b *builder, binding uint32) (buffer id, first func() id) {
 	return buffer, func() id { return b.Access(spirv.StorageClassStorageBuffer, b.Uint(32), buffer, b.U32(0), b.U32(0)) }
 }
 
+// matrixType is a matrix of f32.
+func matrixType(b *builder, columns, rows int) id {
+	m := b.ID()
+	b.Declare(spirv.OpTypeMatrix, m, b.Vec(b.Float(32), rows), columns)
+	return m
+}
+
 // buffers is an array of n buffers of one integer, with the binding 0.
 func buffers(b *builder, n uint32) (v, t id) {
 	t = b.Array(b.Block([]uint32{0}, b.Uint(32)), b.U32(n), 0)
@@ -145,9 +152,40 @@ var outsideCases = []refused{
 		b.Mode(kernel(b, func() {}), spirv.ExecutionModeRoundingModeRTE, 32)
 	}},
 	{verify.CodeCapability, spirv.OpCapability, -1, "60000", func(b *builder) { b.Capability(60000); empty(b) }},
-	{verify.CodeType, spirv.OpTypeMatrix, 0, "", func(b *builder) {
-		b.Declare(spirv.OpTypeMatrix, b.ID(), b.Vec(b.Float(32), 2), 2)
+	{verify.CodeType, spirv.OpTypeSampler, 0, "", func(b *builder) { b.Declare(spirv.OpTypeSampler, b.ID()); empty(b) }},
+	{verify.CodeDeclaration, spirv.OpTypeMatrix, 0, "2 to 4 vectors of floats", func(b *builder) {
+		b.Declare(spirv.OpTypeMatrix, b.ID(), b.Vec(b.Uint(32), 2), 2)
 		empty(b)
+	}},
+	{verify.CodeLayout, spirv.OpTypeStruct, 0, "without MatrixStride", func(b *builder) {
+		b.BufferOf(0, b.Block([]uint32{0}, matrixType(b, 2, 2)))
+		empty(b)
+	}},
+	{verify.CodeLayout, spirv.OpTypeMatrix, 0, "a MatrixStride of 4 for 8 bytes", func(b *builder) {
+		s := b.Block([]uint32{0}, matrixType(b, 2, 2))
+		b.MemberDecorate(s, 0, spirv.DecorationMatrixStride, 4)
+		b.MemberDecorate(s, 0, spirv.DecorationColMajor)
+		b.BufferOf(0, s)
+		empty(b)
+	}},
+	{verify.CodeLayout, spirv.OpTypeStruct, 0, "overlaps member 0", func(b *builder) {
+		s := b.Block([]uint32{0, 24}, matrixType(b, 3, 2), b.Float(32)) // rows of 12 bytes, 16 apart
+		b.MemberDecorate(s, 0, spirv.DecorationMatrixStride, 16)
+		b.MemberDecorate(s, 0, spirv.DecorationRowMajor)
+		b.BufferOf(0, s)
+		empty(b)
+	}},
+	{verify.CodeDecorated, spirv.OpMemberDecorate, -1, "no matrix", func(b *builder) {
+		b.MemberDecorate(b.Struct(b.Float(32)), 0, spirv.DecorationColMajor)
+		empty(b)
+	}},
+	{verify.CodeOperand, spirv.OpMatrixTimesVector, 0, "do not fit", func(b *builder) {
+		m, v := matrixType(b, 3, 2), b.Vec(b.Float(32), 2)
+		kernel(b, func() { b.Op(spirv.OpMatrixTimesVector, v, b.Null(m), b.Null(v)) })
+	}},
+	{verify.CodeOperand, spirv.OpExtInst, 0, "a square matrix", func(b *builder) {
+		m := matrixType(b, 3, 2)
+		kernel(b, func() { b.Ext(spirv.GLSLDeterminant, b.Float(32), b.Null(m)) })
 	}},
 	{verify.CodeType, spirv.OpTypeInt, 0, "24 bits", func(b *builder) { b.Uint(24); empty(b) }},
 	{verify.CodeType, spirv.OpTypeVector, 0, "8 components", func(b *builder) { b.Vec(b.Float(32), 8); empty(b) }},

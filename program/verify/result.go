@@ -187,7 +187,7 @@ func (t *typ) findLeaf() program.Type {
 
 	case kFloat:
 		return program.Type("f" + strconv.Itoa(int(t.width)))
-	case kVector, kArray, kRuntimeArray:
+	case kVector, kMatrix, kArray, kRuntimeArray:
 		return t.elem.leaf
 
 	case kStruct:
@@ -213,21 +213,35 @@ func (v *verifier) listFields() {
 		if !ident(name) {
 			name = fmt.Sprintf("field%d", i)
 		}
-		v.field(name, m, s.layout.offsets[i])
+		v.field(name, m, s.layout.offsets[i], s.layout.matrices[i])
 	}
 	slices.SortStableFunc(v.iface.fields, func(a, b program.Field) int { return int(a.Off) - int(b.Off) })
 }
 
-func (v *verifier) field(name string, t *typ, off uint32) {
+func (v *verifier) field(name string, t *typ, off uint32, m matrix) {
 	switch t.kind {
 	case kVector:
 		for i := range t.n {
-			v.field(name+"_"+"xyzw"[i:i+1], t.elem, off+i*uint32(t.width/8))
+			step := uint32(t.width / 8)
+			if m.rows {
+				step = m.stride
+			}
+			v.field(name+"_"+"xyzw"[i:i+1], t.elem, off+i*step, matrix{})
+		}
+
+	case kMatrix:
+		step := m.stride
+		if m.rows {
+			step = uint32(t.width / 8)
+		}
+		for i := range t.n {
+			v.field(fmt.Sprintf("%s_%d", name, i), t.elem, off+i*step, m)
 		}
 
 	case kArray:
+		stride := v.dec(t.id(), spirv.DecorationArrayStride).Arg(2)
 		for i := range t.n {
-			v.field(fmt.Sprintf("%s_%d", name, i), t.elem, off+i*t.layout.stride)
+			v.field(fmt.Sprintf("%s_%d", name, i), t.elem, off+i*uint32(stride), m)
 		}
 
 	case kStruct:
@@ -236,7 +250,7 @@ func (v *verifier) field(name string, t *typ, off uint32) {
 			if !ident(part) {
 				part = fmt.Sprintf("field%d", i)
 			}
-			v.field(name+"_"+part, m, off+t.layout.offsets[i])
+			v.field(name+"_"+part, m, off+t.layout.offsets[i], t.layout.matrices[i])
 		}
 
 	default:

@@ -59,6 +59,8 @@ func init() {
 	plain(2, floatOp, spirv.OpFAdd, spirv.OpFSub, spirv.OpFMul, spirv.OpFDiv, spirv.OpFRem, spirv.OpFMod)
 	plain(2, vectorTimesScalar, spirv.OpVectorTimesScalar)
 	plain(2, dotOp, spirv.OpDot)
+	plain(2, matrixOp, spirv.OpMatrixTimesScalar, spirv.OpVectorTimesMatrix, spirv.OpMatrixTimesVector, spirv.OpMatrixTimesMatrix, spirv.OpOuterProduct)
+	plain(1, matrixOp, spirv.OpTranspose)
 
 	plain(2, intCompare, spirv.OpIEqual, spirv.OpINotEqual,
 		spirv.OpULessThan, spirv.OpULessThanEqual, spirv.OpUGreaterThan, spirv.OpUGreaterThanEqual,
@@ -194,15 +196,15 @@ var narrowArith = [...]struct {
 
 // computes checks that an instruction may compute with values of a type.
 func (v *verifier) computes(in *spirv.Inst, t *typ) *program.Refusal {
-	if t.lanes() == 0 || t.scalar().bits&(has8|has16) == 0 {
+	if t.lanes() == 0 && t.kind != kMatrix || t.bits&(has8|has16) == 0 {
 		return nil
 	}
 	for _, n := range narrowArith {
-		if t.scalar().bits&n.bit == 0 {
+		if t.bits&n.bit == 0 {
 			continue
 		}
 		if !v.caps[n.needs] {
-			return v.refuse(CodeNeeds, in, "arithmetic on %d bits needs capability %v", t.scalar().width, n.needs)
+			return v.refuse(CodeNeeds, in, "arithmetic on %d bits needs capability %v", t.width, n.needs)
 		}
 		if v.cur.fn > 0 {
 			v.functions[v.cur.fn-1].features |= n.feature

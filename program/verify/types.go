@@ -15,6 +15,7 @@ const (
 	kInt
 	kFloat
 	kVector
+	kMatrix
 	kArray
 	kRuntimeArray
 	kStruct
@@ -28,9 +29,9 @@ type typ struct {
 	in      *spirv.Inst
 	kind    kind
 	signed  bool   // kInt
-	width   uint8  // bits of kInt, kFloat, and of a vector's components
-	n       uint32 // components of a vector, elements of an array
-	elem    *typ   // of vector, array, pointer (pointee), function (result)
+	width   uint8  // bits of kInt, kFloat, and of the components of a vector or matrix
+	n       uint32 // components of a vector, columns of a matrix, elements of an array
+	elem    *typ   // of vector, matrix (a column), array, pointer (pointee), function (result)
 	members []*typ // of struct; of function: parameters
 	class   spirv.StorageClass
 	length  spirv.ID // constant of an array's length
@@ -87,7 +88,7 @@ func (t *typ) is(k kind) bool       { return t != nil && t.lanes() > 0 && t.scal
 func (t *typ) isScalar(k kind) bool { return t != nil && t.kind == k }
 func (t *typ) isVector(k kind) bool { return t != nil && t.kind == kVector && t.elem.kind == k }
 func (t *typ) composite() bool {
-	return t != nil && (t.kind == kVector || t.kind == kArray || t.kind == kStruct)
+	return t != nil && (t.kind == kVector || t.kind == kMatrix || t.kind == kArray || t.kind == kStruct)
 }
 
 // value reports whether instructions can have results of the type.
@@ -111,6 +112,8 @@ func (v *verifier) declare(in *spirv.Inst) *program.Refusal {
 
 	case spirv.OpTypeVector:
 		r = v.declareVector(in, &t)
+	case spirv.OpTypeMatrix:
+		r = v.declareMatrix(in, &t)
 	case spirv.OpTypeArray, spirv.OpTypeRuntimeArray:
 		r = v.declareArray(in, &t)
 
@@ -188,6 +191,16 @@ func (v *verifier) declareVector(in *spirv.Inst, t *typ) *program.Refusal {
 	}
 	t.kind, t.elem, t.n, t.width, t.bits = kVector, e, n, e.width, e.bits
 	t.bytes, t.align, t.depth = e.bytes*uint64(n), e.align, 0
+	return nil
+}
+
+func (v *verifier) declareMatrix(in *spirv.Inst, t *typ) *program.Refusal {
+	e, n := v.typeAt(in.Arg(0)), uint32(in.Arg(1))
+	if !e.isVector(kFloat) || n < 2 || n > 4 {
+		return v.refuse(CodeDeclaration, in, "%d columns of %%%d; a matrix has 2 to 4 vectors of floats", n, in.Arg(0))
+	}
+	t.kind, t.elem, t.n, t.width, t.bits = kMatrix, e, n, e.width, e.bits
+	t.bytes, t.align = e.bytes*uint64(n), e.align
 	return nil
 }
 

@@ -126,7 +126,7 @@ func (s *survey) nameless(r *program.Refusal) *program.Refusal {
 func (s *survey) global(in *spirv.Inst) {
 	v := s.v
 	switch in.Op {
-	case spirv.OpTypeVoid, spirv.OpTypeBool, spirv.OpTypeInt, spirv.OpTypeFloat, spirv.OpTypeVector, spirv.OpTypeArray,
+	case spirv.OpTypeVoid, spirv.OpTypeBool, spirv.OpTypeInt, spirv.OpTypeFloat, spirv.OpTypeVector, spirv.OpTypeMatrix, spirv.OpTypeArray,
 		spirv.OpTypeRuntimeArray, spirv.OpTypeStruct, spirv.OpTypeFunction, spirv.OpUndef, spirv.OpVariable, spirv.OpExtInst,
 		spirv.OpNop, spirv.OpLine, spirv.OpNoLine:
 

@@ -152,6 +152,13 @@ func (m *machine) compute(in *spirv.Inst, get func(spirv.ID) value) (v value, ba
 		return of(t, out), -1
 	}
 
+	switch in.Op {
+	case spirv.OpMatrixTimesScalar, spirv.OpVectorTimesMatrix, spirv.OpMatrixTimesVector, spirv.OpMatrixTimesMatrix, spirv.OpOuterProduct:
+		return matrix(in.Op, t, arg(0), arg(1)), -1
+	case spirv.OpTranspose:
+		return matrix(in.Op, t, arg(0), value{}), -1
+	}
+
 	if in.Op == spirv.OpQuantizeToF16 {
 		out := arg(0).components()
 		for i := range out {

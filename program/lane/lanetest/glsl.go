@@ -12,6 +12,10 @@ import (
 // glsl is an instruction of GLSL.std.450 on values. The second result of Modf and
 // Frexp is second.
 func glsl(g spirv.GLSL, t *typ, args []value) (result, second value) {
+	if g == spirv.GLSLDeterminant || g == spirv.GLSLMatrixInverse {
+		return square(g, t, args[0]), second
+	}
+
 	a := args[0].components()
 	var b, c []uint64
 	if len(args) > 1 {

@@ -76,9 +76,33 @@ func (t *typ) align() uint64 {
 
 func up(n, align uint64) uint64 { return (n + align - 1) / align * align }
 
+// rows is how the matrices of a structure's member lie in memory with decorations.
+type rows struct {
+	stride uint64 // from column to column, or, row by row, from row to row
+	major  bool
+}
+
+// inside is how the matrices of part i of a type lie.
+func (m *machine) inside(t *typ, i uint64, shared bool, in rows) rows {
+	if t.op != spirv.OpTypeStruct || shared {
+		return in
+	}
+	d, ok := m.module.MemberDecoration(t.id, int(i), spirv.DecorationMatrixStride)
+	if !ok {
+		return rows{}
+	}
+	_, major := m.module.MemberDecoration(t.id, int(i), spirv.DecorationRowMajor)
+	return rows{uint64(d.Args[3]), major}
+}
+
 // offset is the offset of part i of a type.
-func (m *machine) offset(t *typ, i uint64, shared bool) uint64 {
+func (m *machine) offset(t *typ, i uint64, shared bool, in rows) uint64 {
 	switch {
+	case in.stride > 0 && t.op == spirv.OpTypeMatrix && in.major:
+		return i * t.elem.elem.size()
+	case in.stride > 0 && (t.op == spirv.OpTypeMatrix || t.op == spirv.OpTypeVector && in.major):
+		return i * in.stride
+
 	case t.op == spirv.OpTypeVector:
 		return i * t.elem.size()
 
@@ -107,16 +131,17 @@ func (m *machine) offset(t *typ, i uint64, shared bool) uint64 {
 
 // place is the target of a pointer: the byte offset in memory, or the path in a
 // lane's own variable. ok reports whether all indexes are in range.
-func (m *machine) place(p *pointer) (t *typ, off uint64, ok bool) {
+func (m *machine) place(p *pointer) (t *typ, off uint64, in rows, ok bool) {
 	t, ok = p.variable.typ, true
-	shared := p.variable.class == spirv.StorageClassWorkgroup
+	shared := p.variable.class == spirv.StorageClassWorkgroup || !p.variable.inMemory()
 	for _, i := range p.path {
 		if t.op != spirv.OpTypeRuntimeArray && i >= uint64(t.n) {
 			ok = false
 		}
 		if ok || p.variable.inMemory() || t.op != spirv.OpTypeStruct {
-			off += m.offset(t, i, shared || !p.variable.inMemory())
+			off += m.offset(t, i, shared, in)
 		}
+		in = m.inside(t, i, shared, in)
 		if t.op == spirv.OpTypeStruct {
 			t = t.members[i]
 		} else {
@@ -124,17 +149,17 @@ func (m *machine) place(p *pointer) (t *typ, off uint64, ok bool) {
 		}
 	}
 
-	return t, off, ok
+	return t, off, in, ok
 }
 
 // leaf calls visit for the numbers of a type in memory, in order.
-func (m *machine) leaf(t *typ, off uint64, shared bool, visit func(t *typ, off uint64)) {
+func (m *machine) leaf(t *typ, off uint64, shared bool, in rows, visit func(t *typ, off uint64)) {
 	if t.number() {
 		visit(t, off)
 		return
 	}
 	for i := range t.n {
-		m.leaf(t.part(i), off+m.offset(t, uint64(i), shared), shared, visit)
+		m.leaf(t.part(i), off+m.offset(t, uint64(i), shared, in), shared, m.inside(t, uint64(i), shared, in), visit)
 	}
 }
 
@@ -180,7 +205,7 @@ func (v *variable) put(t *typ, off, bits uint64) {
 // load reads the target of a pointer.
 func (m *machine) load(p *pointer) (value, *fault) {
 	v := p.variable
-	t, off, ok := m.place(p)
+	t, off, in, ok := m.place(p)
 	if !v.inMemory() {
 		if !ok {
 			return value{}, &fault{outcome.OutOfBounds, outcome.NoBinding, off, 0}
@@ -194,7 +219,7 @@ func (m *machine) load(p *pointer) (value, *fault) {
 
 	var bad *fault
 	var numbers []uint64
-	m.leaf(t, off, v.class == spirv.StorageClassWorkgroup, func(t *typ, off uint64) {
+	m.leaf(t, off, v.class == spirv.StorageClassWorkgroup, in, func(t *typ, off uint64) {
 		if bad == nil {
 			bad = v.reach(t, off, ok, len(numbers))
 		}
@@ -239,7 +264,7 @@ func flatten(t *typ, v value, numbers []uint64) []uint64 {
 // range.
 func (m *machine) store(p *pointer, x value) *fault {
 	v := p.variable
-	t, off, ok := m.place(p)
+	t, off, in, ok := m.place(p)
 	if !v.inMemory() {
 		if !ok {
 			return &fault{outcome.OutOfBounds, outcome.NoBinding, off, 0}
@@ -254,7 +279,7 @@ func (m *machine) store(p *pointer, x value) *fault {
 
 	var bad *fault
 	numbers, k := flatten(t, x, nil), 0
-	m.leaf(t, off, v.class == spirv.StorageClassWorkgroup, func(t *typ, off uint64) {
+	m.leaf(t, off, v.class == spirv.StorageClassWorkgroup, in, func(t *typ, off uint64) {
 		if bad == nil {
 			if bad = v.reach(t, off, ok, k); bad == nil {
 				v.put(t, off, numbers[k])
@@ -269,9 +294,9 @@ func (m *machine) store(p *pointer, x value) *fault {
 // arrayLength is the number of elements in the binding of the array at the end of a
 // block.
 func (m *machine) arrayLength(p *pointer, member uint32) uint64 {
-	t, off, _ := m.place(p)
-	off += m.offset(t, uint64(member), false)
-	stride := m.offset(t.members[member], 1, false)
+	t, off, _, _ := m.place(p)
+	off += m.offset(t, uint64(member), false, rows{})
+	stride := m.offset(t.members[member], 1, false, rows{})
 	n := uint64(len(p.variable.bytes))
 	if n < off {
 		return 0
@@ -282,7 +307,7 @@ func (m *machine) arrayLength(p *pointer, member uint32) uint64 {
 // atomicOp does an atomic operation and returns the old value.
 func (m *machine) atomicOp(in *spirv.Inst, p *pointer, operands []uint64) (uint64, *fault) {
 	v := p.variable
-	t, off, ok := m.place(p)
+	t, off, _, ok := m.place(p)
 	if bad := v.reach(t, off, ok, 0); bad != nil {
 		return 0, bad
 	}

@@ -42,6 +42,8 @@ func (m *machine) typ(id spirv.ID) *typ {
 
 	case spirv.OpTypeVector:
 		t.elem, t.n = m.typ(d.Arg(0)), int(d.Args[1])
+	case spirv.OpTypeMatrix:
+		t.elem, t.n = m.typ(d.Arg(0)), int(d.Args[1])
 	case spirv.OpTypeArray:
 		t.elem, t.n = m.typ(d.Arg(0)), int(m.constant(d.Arg(1)).bits)
 
