@@ -127,7 +127,7 @@ var Codes = map[Code]string{
 	CodeDeep:        "types or constructs nested deeper than the limit",
 	CodeLarge:       "a type or value larger than the limit",
 	CodeExpansion:   "a program larger than the limit once its calls are expanded",
-	CodeDead:        "a block that nothing leads to, and that branches both ways or back",
+	CodeDead:        "a block that nothing leads to, and that branches both ways, back, or to a continue target",
 
 	CodeManifestEntry:     "the manifest's entry is not the module's",
 	CodeManifestBindings:  "the manifest's bindings are not the module's",

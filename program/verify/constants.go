@@ -97,6 +97,9 @@ func (v *verifier) declareConstant(in *spirv.Inst) *program.Refusal {
 		if t.kind != kInt && t.kind != kFloat || len(in.Args) != int(t.width+31)/32 {
 			return v.refuse(CodeConstant, in, "not a number of %%%d", in.Type)
 		}
+		if t.width < 32 && !canonical(t, in.Args[0]) {
+			return v.refuse(CodeConstant, in, "the literal %#x does not continue a value of %d bits", in.Args[0], t.width)
+		}
 		c.form = scalarForm
 		c.bits = uint64(in.Args[0])
 		if len(in.Args) > 1 {
@@ -129,6 +132,16 @@ func (v *verifier) declareConstant(in *spirv.Inst) *program.Refusal {
 	v.ids[in.Result] = idInfo{what: isConstant, typ: t, num: int32(len(v.consts))}
 	v.consts = append(v.consts, c)
 	return nil
+}
+
+// canonical reports whether the bits of a literal above a narrow type continue its
+// sign, or are 0 (specification, 2.2.1).
+func canonical(t *typ, word uint32) bool {
+	unused := 32 - uint32(t.width)
+	if t.kind == kInt && t.signed {
+		return uint32(int32(word<<unused)>>unused) == word
+	}
+	return word<<unused>>unused == word
 }
 
 // constituents checks those of a composite constant.

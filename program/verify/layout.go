@@ -168,10 +168,12 @@ func (v *verifier) structLayout(t *typ, l *layout) *program.Refusal {
 				return v.refuse(CodeDecorated, in, "decoration MatrixStride of %d, or twice on member %d", in.Arg(3), m)
 			}
 			l.matrices[m].stride = uint32(in.Arg(3))
-		case spirv.DecorationRowMajor:
-			l.matrices[m].rows = true
-		case spirv.DecorationColMajor:
-			columns[m] = true
+		case spirv.DecorationRowMajor, spirv.DecorationColMajor:
+			if l.matrices[m].rows || columns[m] {
+				return v.refuse(CodeDecorated, in, "a second ColMajor or RowMajor on member %d", m)
+			}
+			rows := spirv.Decoration(in.Arg(2)) == spirv.DecorationRowMajor
+			l.matrices[m].rows, columns[m] = rows, !rows
 		case spirv.DecorationNonWritable:
 			l.flags[m] |= noWrite
 		case spirv.DecorationNonReadable:

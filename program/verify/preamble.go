@@ -171,6 +171,10 @@ func (v *verifier) chooseEntry() *program.Refusal {
 			continue
 		}
 		if v.entry != nil {
+			other, _ := spirv.Text(v.entry.Args[2:])
+			if other == name {
+				return v.refuse(CodeInterface, e, "a second entry point %.80q", name)
+			}
 			continue
 		}
 		v.entry = e

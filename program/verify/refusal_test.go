@@ -128,6 +128,15 @@ var outsideCases = []refused{
 		b.End()
 		b.Entry(spirv.ExecutionModelFragment, f, "main")
 	}},
+	{verify.CodeInterface, spirv.OpEntryPoint, 1, "a second entry point", func(b *builder) {
+		f := kernel(b, func() {})
+		b.Compute(f, "main", 0, 0, 0)
+	}},
+	{verify.CodeConstant, spirv.OpConstant, 0, "does not continue", func(b *builder) {
+		b.Capability(spirv.CapabilityInt16)
+		b.Const(b.Int(16), 0x8000)
+		empty(b)
+	}},
 	{verify.CodeEntryPoints, spirv.OpMemoryModel, 0, "no entry point", func(b *builder) {}},
 	{verify.CodeMode, spirv.OpExecutionMode, 1, "ContractionOff", func(b *builder) {
 		b.Mode(kernel(b, func() {}), spirv.ExecutionModeContractionOff)

@@ -26,6 +26,7 @@ import (
 // reason.
 var known = []struct{ says, why string }{
 	{"Merge must immediately precede", "an OpLine may be between a merge instruction and its branch: it says nothing but where"},
+	{"Invalid source language operand", "a language of a newer version of the specification means nothing"},
 	{"Memory Scope is limited to", "the profile has system scope, with a warning: the Abstract Device Machine does"},
 }
 

@@ -100,13 +100,13 @@ func (v *verifier) headers(fn *function, s *structure) *program.Refusal {
 	shadow := &spirv.Function{Blocks: make([]*spirv.Block, len(c.Blocks))}
 	s.constructs = append(s.constructs, construct{kind: body, parent: -1, header: -1, merge: -1, cont: -1, back: -1})
 	taken := make([]bool, len(c.Blocks)) // as a merge or continue target
-	live := alive(c)
+	live, conts := alive(c)
 	for i, b := range c.Blocks {
 		shadow.Blocks[i] = b
 		if !live[i] {
 			s.in[i] = 0
-			if b.Merge != nil || len(b.Targets) > 1 || len(c.Succs[i]) == 1 && c.Succs[i][0] <= i {
-				return program.Refuse(CodeDead, spirv.OpLabel.String(), b.Off, "nothing leads to the block %%%d, and it branches both ways or back", b.Label)
+			if b.Merge != nil || len(b.Targets) > 1 || len(c.Succs[i]) == 1 && (c.Succs[i][0] <= i || conts[c.Succs[i][0]]) {
+				return program.Refuse(CodeDead, spirv.OpLabel.String(), b.Off, "nothing leads to the block %%%d, and it branches both ways, back, or to a continue target", b.Label)
 			}
 			continue
 		}
@@ -165,9 +165,9 @@ func (v *verifier) headers(fn *function, s *structure) *program.Refusal {
 }
 
 // alive are the blocks that branches lead to, or merge instructions of such blocks.
-// Nothing else ever runs: it is in no construct.
-func alive(c *spirv.CFG) []bool {
-	live := make([]bool, len(c.Blocks))
+// Nothing else ever runs: it is in no construct. conts are the continue targets.
+func alive(c *spirv.CFG) (live, conts []bool) {
+	live, conts = make([]bool, len(c.Blocks)), make([]bool, len(c.Blocks))
 	todo := []int{0}
 	live[0] = true
 	visit := func(label spirv.ID) {
@@ -189,10 +189,13 @@ func alive(c *spirv.CFG) []bool {
 		visit(b.Merge.Arg(0))
 		if b.Merge.Op == spirv.OpLoopMerge {
 			visit(b.Merge.Arg(1))
+			if t, ok := c.Index[b.Merge.Arg(1)]; ok {
+				conts[t] = true
+			}
 		}
 	}
 
-	return live
+	return live, conts
 }
 
 // nest places every block into its construct: from dominators down.
