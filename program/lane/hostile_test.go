@@ -79,13 +79,15 @@ func hostileSeeds(t *testing.T) [][]byte {
 		seeds = append(seeds, b.SPIRV)
 	}
 
-	paths, err := filepath.Glob("../spirv/testdata/*.spv")
-	require.NoError(t, err)
-	require.NotEmpty(t, paths)
-	for _, path := range paths {
-		module, err := os.ReadFile(path)
+	for _, dir := range []string{"../spirv/testdata", "../verify/testdata"} {
+		paths, err := filepath.Glob(dir + "/*.spv")
 		require.NoError(t, err)
-		seeds = append(seeds, module)
+		require.NotEmpty(t, paths)
+		for _, path := range paths {
+			module, err := os.ReadFile(path)
+			require.NoError(t, err)
+			seeds = append(seeds, module)
+		}
 	}
 
 	return seeds
