@@ -33,7 +33,7 @@
 // of execution, then by lane. Trap.Binding is 0xFFFF if the memory is no binding.
 //
 // A barrier's lanes are all those that have not returned: lanes that wait at a merge
-// block count, even if they would return from there.
+// block count, unless nothing is left from there but to return.
 //
 // # Limits
 //

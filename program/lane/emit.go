@@ -58,6 +58,14 @@ func (f *fn) emit(a *alloc, o Options) *Kernel {
 		n = e.block(n)
 	}
 
+	// A lane on its way to nothing but a return has returned: it does not wait for
+	// others there, and no barrier waits for it.
+	for n := len(f.blocks) - 1; n >= 0; n-- {
+		b := &f.blocks[n]
+		next := b.term == termJump && int(b.succs[0]) > n && k.blocks[b.succs[0]].gone
+		k.blocks[n].gone = !b.busy && (b.term == termReturn || next)
+	}
+
 	k.measure(f)
 	return k
 }

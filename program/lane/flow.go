@@ -36,6 +36,9 @@ func (w *Worker) run() bool {
 					if !checkStop(w) {
 						return false
 					}
+					if w.lanes.pending == 0 {
+						return true // no lane is left
+					}
 					at = w.next()
 					continue
 				}
@@ -52,6 +55,9 @@ func (w *Worker) run() bool {
 				if n < 0 {
 					if !checkStop(w) {
 						return false
+					}
+					if w.lanes.pending == 0 {
+						return true
 					}
 					at = w.next()
 					continue
@@ -217,9 +223,13 @@ func (w *Worker) partSwitch(b *xblock) int {
 	return -1
 }
 
-// park makes lanes wait at a block.
+// park makes lanes wait at a block, or ends them where nothing is left but to return.
 func (w *Worker) park(at int32, m []uint32) {
 	w.lanes.full = false
+	if w.k.blocks[at].gone {
+		w.giveMask(m)
+		return
+	}
 	if have := w.lanes.waiting[at]; have != nil {
 		vec.Or(have, have, m)
 		w.giveMask(m)

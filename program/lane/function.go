@@ -228,6 +228,9 @@ func (l *lowerer) body(f *spirv.Function, s *shape, b int) {
 		in := &sb.Insts[i]
 		l.src = in
 		l.f.burn(in, 1)
+		if !idle(in.Op) {
+			l.f.blocks[l.cur].busy = true
+		}
 		if in.Op == spirv.OpPhi {
 			fr.vals[in.Result] = l.leaves(in.Type, fr.phis[in.Result], l.cur)
 			continue
@@ -266,6 +269,11 @@ func (l *lowerer) body(f *spirv.Function, s *shape, b int) {
 	for _, t := range s.succs[b] {
 		l.arrived(fr, t)
 	}
+}
+
+// idle reports whether an instruction leaves nothing for a lane to do.
+func idle(o spirv.Opcode) bool {
+	return o == spirv.OpPhi || o == spirv.OpNop || o == spirv.OpLine || o == spirv.OpNoLine
 }
 
 // phiOperands writes the operands of a block's phis for the edge from the block

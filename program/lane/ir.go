@@ -176,6 +176,7 @@ type block struct {
 	loop   int32 // innermost loop, or -1
 	idom   int32
 	sealed bool
+	busy   bool // the module has instructions there, other than phis
 }
 
 // loop is a natural loop: blocks first to last, in order.

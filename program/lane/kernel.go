@@ -55,6 +55,7 @@ type xblock struct {
 	wide  bool // cond is 64 bits
 	vary  bool // cond is a vector
 	edges []xedge
+	gone  bool // nothing is left there but to return
 	cases []uint64
 	to    []int32 // edge of each case, [0] of the default
 	inst  *spirv.Inst

@@ -287,3 +287,42 @@ layout(std430, binding = 0) buffer X { uint x[]; };
 const uint table[%[1]d] = uint[%[1]d](%s);
 void main() { uint g = gl_GlobalInvocationID.x; x[g] = table[x[g] %% %[1]du]; }`, n, strings.Join(items, ", "))
 }
+
+// TestReturnBeforeBarrier: a lane with nothing left but to return has returned, so that
+// a return has the same result as a jump to the end, which an optimiser makes of it.
+func TestReturnBeforeBarrier(t *testing.T) {
+	const head = `layout(local_size_x = 64) in;
+layout(std430, binding = 0) buffer A { uint a[]; };
+layout(push_constant) uniform P { uint live; };
+shared uint s[64];
+`
+	const rest = `s[l] = a[l]; barrier();
+	uint t = 0u;
+	for (uint i = 0u; i < live; i++) t += s[i];
+	barrier();
+	a[l] = t - s[l];`
+	want := count(64, func(i uint32) uint32 {
+		if i >= 40 {
+			return i
+		}
+		return 39*40/2 - i
+	})
+
+	var kernels []kernel
+	for name, body := range map[string]string{
+		"a return": "uint l = gl_LocalInvocationID.x; if (l >= live) return; " + rest,
+		"a jump":   "uint l = gl_LocalInvocationID.x; if (l < live) { " + rest + " }",
+		"a switch": "uint l = gl_LocalInvocationID.x; switch (0u) { default: if (l >= live) break; " + rest + " }",
+		"a call":   "f(gl_LocalInvocationID.x);",
+	} {
+		source := head
+		if name == "a call" {
+			source += "void f(uint l) { if (l >= live) return; " + rest + " }\n"
+		}
+		kernels = append(kernels, kernel{
+			name: name, source: source + "void main() { " + body + " }",
+			bindings: [][]byte{count(64, index)}, inline: lane.Words(40), want: [][]byte{want},
+		})
+	}
+	runKernels(t, kernels)
+}

@@ -56,7 +56,7 @@ func TestTraps(t *testing.T) {
 		"division":            {"a[i]=7/(b[i]^67);", outcome.Trap{Kind: outcome.DivideByZero, Binding: none, Workgroup: 1, Lane: 3}},
 		"division, uniform":   {"if(i==9) a[i]=7%(n-5);", outcome.Trap{Kind: outcome.DivideByZero, Binding: none, Lane: 9}},
 		"atomic":              {"atomicAdd(a[i*2],1u);", outcome.Trap{Kind: outcome.OutOfBounds, Workgroup: 1, Offset: 512}},
-		"barrier":             {"if(b[i]>5) barrier();", outcome.Trap{Kind: outcome.DivergentBarrier, Binding: none, Lane: 6}},
+		"barrier":             {"if(b[i]>5) barrier(); a[i]=1;", outcome.Trap{Kind: outcome.DivergentBarrier, Binding: none, Lane: 6}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, check := range []bool{false, true} {

@@ -138,9 +138,7 @@ func (m *machine) place(p *pointer) (t *typ, off uint64, in rows, ok bool) {
 		if t.op != spirv.OpTypeRuntimeArray && i >= uint64(t.n) {
 			ok = false
 		}
-		if ok || p.variable.inMemory() || t.op != spirv.OpTypeStruct {
-			off += m.offset(t, i, shared, in)
-		}
+		off += m.offset(t, i, shared, in)
 		in = m.inside(t, i, shared, in)
 		if t.op == spirv.OpTypeStruct {
 			t = t.members[i]

@@ -259,8 +259,8 @@ func (t *thread) step() {
 // greatest one.
 func (t *thread) index(id spirv.ID) uint64 {
 	n, of := t.value(id).bits, t.m.typ(t.m.module.Def(id).Type)
-	if of.signed {
-		n = uint64(signed(n, of.width))
+	if of.signed && of.width < 32 {
+		n = uint64(signed(n, of.width)) & mask(32)
 	}
 	return min(n, mask(32))
 }
@@ -288,28 +288,28 @@ func (t *thread) terminate(fr *frame, in *spirv.Inst) {
 	b := fr.fn.Blocks[fr.at]
 	switch in.Op {
 	case spirv.OpBranch:
-		t.enter(fr, fr.fn.cfg.Index[b.Targets[0]])
+		t.branch(fr, b.Targets[0])
 
 	case spirv.OpBranchConditional:
 		to := b.Targets[1]
 		if t.value(in.Arg(0)).bits != 0 {
 			to = b.Targets[0]
 		}
-		t.enter(fr, fr.fn.cfg.Index[to])
+		t.branch(fr, to)
 
 	case spirv.OpSwitch:
 		to := b.Targets[0]
 		if n := slices.Index(b.Cases, t.value(in.Arg(0)).bits); n >= 0 {
 			to = b.Targets[n+1]
 		}
-		t.enter(fr, fr.fn.cfg.Index[to])
+		t.branch(fr, to)
 
 	case spirv.OpReturn, spirv.OpReturnValue:
 		var result value
 		if in.Op == spirv.OpReturnValue {
 			result = t.value(in.Arg(0))
 		}
-		if fr.call == nil {
+		if fr.call == nil || t.leaves(len(t.frames)-2) {
 			t.state = ended // and stays where it is, for compare
 			return
 		}
@@ -321,6 +321,56 @@ func (t *thread) terminate(fr *frame, in *spirv.Inst) {
 		t.trap(&fault{kind: outcome.Unreachable, binding: outcome.NoBinding})
 	default:
 		panic(fmt.Errorf("the terminator %v", in.Op))
+	}
+}
+
+// branch goes to a block. A lane with nothing left but to return has returned.
+func (t *thread) branch(fr *frame, label spirv.ID) {
+	to := fr.fn.cfg.Index[label]
+	if t.empties(len(t.frames)-1, to, 0) {
+		t.state = ended
+		return
+	}
+	t.enter(fr, to)
+}
+
+// leaves reports whether nothing but returns comes after the calls in the frames up to
+// number n.
+func (t *thread) leaves(n int) bool {
+	if n < 0 {
+		return true
+	}
+	fr := t.frames[n]
+	return t.empties(n, fr.at, fr.pc+1)
+}
+
+// empties reports whether a block, from an instruction on, leads to nothing but the
+// lane's end.
+func (t *thread) empties(n, at, from int) bool {
+	fr := t.frames[n]
+	for {
+		b := fr.fn.Blocks[at]
+		for i := from; i < len(b.Insts); i++ {
+			switch b.Insts[i].Op {
+			case spirv.OpPhi, spirv.OpNop, spirv.OpLine, spirv.OpNoLine:
+			default:
+				return false
+			}
+		}
+
+		switch b.Term.Op {
+		case spirv.OpReturn, spirv.OpReturnValue:
+			return t.leaves(n - 1)
+		case spirv.OpBranch:
+		default:
+			return false
+		}
+
+		next := fr.fn.cfg.Index[b.Targets[0]]
+		if fr.fn.order[next] <= fr.fn.order[at] {
+			return false
+		}
+		at, from = next, 0
 	}
 }
 
