@@ -37,7 +37,7 @@ func (v *verifier) result() (*Program, *program.Refusal) {
 
 	p.Lengths = make(map[spirv.ID]uint32)
 	for i := range v.types {
-		if t := &v.types[i]; t.kind == kArray && (t.length != v.iface.dynamic || t.length == 0) {
+		if t := &v.types[i]; t.kind == kArray && (t.length != v.roles.dynamic || t.length == 0) {
 			p.Lengths[t.id()] = t.n
 		}
 	}
