@@ -67,21 +67,9 @@ const (
 
 // Device is one function.
 type Device struct {
-	info    backend.Info
-	regs    ddf.DeviceMmio
-	vector  ddf.Interrupt
-	scratch ddf.DMABuffer // one page, the first half of it for the pattern of a fill
-
-	ctx      context.Context // of the goroutines; ends with Close
-	end      context.CancelFunc
-	look     chan struct{} // capacity 1: the engine should read what it waits for
-	work     chan struct{} // capacity 1: the engine should look at the queue
-	attend   chan struct{} // capacity 1: the attendant should look
-	gone     chan struct{} // closed when the device is
-	wg       sync.WaitGroup
-	progress atomic.Uint64
-	counts   counters
-	step     step // the engine's
+	info backend.Info
+	hardware
+	threads
 
 	sinkMu sync.Mutex
 	// +checklocks:sinkMu
@@ -109,6 +97,27 @@ type Device struct {
 	closed  chan struct{} // closed with closeErr set
 	// closeErr is read after closed.
 	closeErr error
+}
+
+// hardware is what the driver holds of the function.
+type hardware struct {
+	regs    ddf.DeviceMmio
+	vector  ddf.Interrupt
+	scratch ddf.DMABuffer // one page, the first half of it for the pattern of a fill
+}
+
+// threads are the goroutines of a Device.
+type threads struct {
+	ctx      context.Context // ends with Close
+	end      context.CancelFunc
+	look     chan struct{} // capacity 1: the engine should read what it waits for
+	work     chan struct{} // capacity 1: the engine should look at the queue
+	attend   chan struct{} // capacity 1: the attendant should look
+	gone     chan struct{} // closed when the device is
+	wg       sync.WaitGroup
+	progress atomic.Uint64
+	counts   counters
+	step     step // the engine's
 }
 
 // state of a Device.
@@ -151,9 +160,9 @@ func New(g ddf.GrantSet) (*Device, error) {
 			ComputeUnits:       1,
 			CancelBound:        cancelBound,
 		}},
-		regs: regs, vector: g.Interrupts[0],
-		look: make(chan struct{}, 1), work: make(chan struct{}, 1), attend: make(chan struct{}, 1),
-		gone: make(chan struct{}), closed: make(chan struct{}),
+		hardware: hardware{regs: regs, vector: g.Interrupts[0]},
+		threads:  threads{look: make(chan struct{}, 1), work: make(chan struct{}, 1), attend: make(chan struct{}, 1), gone: make(chan struct{})},
+		closed:   make(chan struct{}),
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), openPatience)
 	defer cancel()

@@ -44,23 +44,36 @@ type task struct {
 	serial  bool   // results would depend on the order of blocks
 	reverse bool   // blocks run from the last to the first (serial)
 
-	// For copies and fills.
-	dst     []byte
-	src     []byte
-	words   []uint32
-	pattern uint32
-	// For launches.
-	bindings [maxBindings][]byte
-	body     *native.Body
-	call     native.Call
-	work     lane.Launch
-	members  []*lane.Worker // nil but for the lane engine
+	move
+	launch
 
 	next     atomic.Uint64 // block to hand out
 	done     atomic.Uint64 // items
 	broken   atomic.Bool   // a kernel has a bug
 	declined atomic.Bool   // a fast body does not do this launch after all
 
+	firstTrap
+}
+
+// move is the memory of a copy or a fill.
+type move struct {
+	dst     []byte
+	src     []byte
+	words   []uint32
+	pattern uint32
+}
+
+// launch is what a launch runs on.
+type launch struct {
+	bindings [maxBindings][]byte
+	body     *native.Body
+	call     native.Call
+	work     lane.Launch
+	members  []*lane.Worker // nil but for the lane engine
+}
+
+// firstTrap is the trap of the lowest block that trapped.
+type firstTrap struct {
 	mu sync.Mutex
 	// +checklocks:mu
 	hasTrap bool

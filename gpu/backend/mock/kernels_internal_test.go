@@ -25,7 +25,7 @@ import (
 
 func TestStoppedTaskIsNotSuccess(t *testing.T) {
 	d, _ := liveDevice(t, Options{})
-	work := &task{dev: d, slot: &slot{}, kernel: fillBlock, items: 10, block: 5, words: make([]uint32, 10)}
+	work := &task{dev: d, slot: &slot{}, kernel: fillBlock, items: 10, block: 5, move: move{words: make([]uint32, 10)}}
 	work.slot.stop.Store(stopCancel)
 	work.run(0)
 	require.Equal(t, "cancelled", work.outcome().String())
@@ -154,7 +154,7 @@ func TestLowestFaultStays(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, unix.Munmap(host)) })
 	job := &backend.Job{Spans: []backend.Span{{Host: host}}}
 	d, _ := liveDevice(t, Options{})
-	work := &task{dev: d, slot: &slot{job: job}, job: job, items: 2048, block: 1024, kernel: fillBlock, words: wordsOf(host)}
+	work := &task{dev: d, slot: &slot{job: job}, job: job, items: 2048, block: 1024, kernel: fillBlock, move: move{words: wordsOf(host)}}
 	for _, block := range []uint64{1, 0, 1} {
 		work.next.Store(block)
 		work.run(0)

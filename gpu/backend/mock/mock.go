@@ -103,24 +103,10 @@ type Options struct {
 
 // Device is one software device.
 type Device struct {
-	info     backend.Info
-	subgroup int
-	mostRun  time.Duration // mostRun, but in tests
-	never    atomic.Uint32 // the stop flag of jobs that nothing stops
-	laneOnly bool
-	kernels  kernels
-	sink     backend.Sink
-	started  time.Time
-	crew     crew
-	local    localMemory
-	work     chan struct{} // capacity 1: the engine should look at the queue
-	attend   chan struct{} // capacity 1: the attendant should look
-	done     chan struct{} // closed by Close
-	wg       sync.WaitGroup
-
-	openMu sync.Mutex
-	// +checklocks:openMu
-	opened map[string]*code // of the library
+	traits
+	threads
+	local  localMemory
+	opened opened
 
 	mu sync.Mutex
 	// +checklocks:mu
@@ -149,6 +135,34 @@ type Device struct {
 	faults player
 	// +checklocks:mu
 	log executionLog
+}
+
+// traits do not change.
+type traits struct {
+	info     backend.Info
+	subgroup int
+	mostRun  time.Duration // mostRun, but in tests
+	laneOnly bool
+	kernels  kernels
+}
+
+// threads are the goroutines of a Device.
+type threads struct {
+	sink    backend.Sink
+	started time.Time
+	crew    crew
+	never   atomic.Uint32 // the stop flag of jobs that nothing stops
+	work    chan struct{} // capacity 1: the engine should look at the queue
+	attend  chan struct{} // capacity 1: the attendant should look
+	done    chan struct{} // closed by Close
+	wg      sync.WaitGroup
+}
+
+// opened are the built-in programs that were opened.
+type opened struct {
+	mu sync.Mutex
+	// +checklocks:mu
+	byName map[string]*code
 }
 
 // state of a Device.
@@ -186,14 +200,15 @@ func New(o Options) (*Device, error) {
 		return nil, gpuerr.New(gpuerr.Invalid, "Subgroup is %d; it is 8, 16, 32 or 64", o.Subgroup)
 	}
 	d := &Device{
-		info:      backend.Info{Name: "mock", MemoryBytes: o.MemoryBytes, Limits: limits, Lists: true, LoadsPrograms: true, Deterministic: true},
-		subgroup:  o.Subgroup,
-		laneOnly:  o.LaneOnly,
-		kernels:   kernels{subgroup: o.Subgroup},
-		opened:    map[string]*code{},
-		work:      make(chan struct{}, 1),
-		attend:    make(chan struct{}, 1),
-		done:      make(chan struct{}),
+		traits: traits{
+			info:     backend.Info{Name: "mock", MemoryBytes: o.MemoryBytes, Limits: limits, Lists: true, LoadsPrograms: true, Deterministic: true},
+			subgroup: o.Subgroup,
+			mostRun:  mostRun,
+			laneOnly: o.LaneOnly,
+			kernels:  kernels{subgroup: o.Subgroup},
+		},
+		threads:   threads{work: make(chan struct{}, 1), attend: make(chan struct{}, 1), done: make(chan struct{})},
+		opened:    opened{byName: map[string]*code{}},
 		free:      make([]*slot, 0, maxJobs),
 		queue:     make([]*slot, 0, maxJobs),
 		cancelled: make([]*slot, 0, maxJobs),
@@ -209,7 +224,6 @@ func New(o Options) (*Device, error) {
 	d.info.Limits.SubgroupSize = uint32(o.Subgroup)
 	d.info.Limits.ComputeUnits = uint32(o.Workers)
 	d.kernels.wg = &d.wg
-	d.mostRun = mostRun
 	d.crew.init(o.Workers)
 	d.crew.task.dev = d
 	d.crew.task.work.Wait = d.crew.task.goesOn

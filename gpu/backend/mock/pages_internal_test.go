@@ -54,13 +54,13 @@ func TestFewFaults(t *testing.T) {
 		do   func(dst []byte)
 	}{
 		{"fill", func(dst []byte) {
-			w := &task{words: wordsOf(dst), pattern: 7}
+			w := &task{move: move{words: wordsOf(dst), pattern: 7}}
 			for lo := uint64(0); lo < bytes/4; lo += wordBlock {
 				fillBlock(w, 0, lo, lo+wordBlock)
 			}
 		}},
 		{"copy", func(dst []byte) {
-			w := &task{dst: dst, src: src}
+			w := &task{move: move{dst: dst, src: src}}
 			for lo := uint64(0); lo < bytes; lo += byteBlock {
 				moveBlock(w, 0, lo, lo+byteBlock)
 			}

@@ -66,9 +66,9 @@ func (d *Device) Builtin(name string) (backend.Program, error) {
 	if !ok {
 		return nil, gpuerr.New(gpuerr.NoProgram, "the mock device has no program %.64q", name)
 	}
-	d.openMu.Lock()
-	defer d.openMu.Unlock()
-	if c := d.opened[name]; c != nil {
+	d.opened.mu.Lock()
+	defer d.opened.mu.Unlock()
+	if c := d.opened.byName[name]; c != nil {
 		return c, nil
 	}
 	p, err := admit()
@@ -86,7 +86,7 @@ func (d *Device) Builtin(name string) (backend.Program, error) {
 	c := d.codeOf(p, kernel.(*lane.Kernel))
 	spin, _ := library.Digest("spin")
 	c.spins = p.Info.Digest == spin
-	d.opened[name] = c
+	d.opened.byName[name] = c
 	return c, nil
 }
 
