@@ -72,9 +72,15 @@ func (s *stream) apply(done []client.Completion) {
 		p := s.pending[0]
 		s.pending = s.pending[1:]
 		switch p.kind {
+		case 'w':
+			if c.Err != nil && p.mark != nil { // the work behind it does not run
+				s.g.judgeLocked(p.mark, c)
+			}
 		case 'o':
 			p.mark.busy = c.DeviceTime
-			s.g.judgeLocked(p.mark, c)
+			if p.mark.err == nil {
+				s.g.judgeLocked(p.mark, c)
+			}
 		case 's':
 			m := p.mark
 			if m.err == nil {

@@ -13,8 +13,10 @@ import (
 
 	"capgpu/accel"
 	"capgpu/driver/session/sessiontest"
+	"capgpu/gpu"
 	"capgpu/gpu/backend/mock"
 	"capgpu/gpuerr"
+	"capgpu/ledger"
 )
 
 func fillWith(k *accel.Kernel, b *accel.Buffer[uint32, accel.Unified], v uint32) accel.Launch {
@@ -225,6 +227,27 @@ func TestAFullStream(t *testing.T) {
 	}
 	require.NoError(t, g.Launch(ctx, fillWith(fill, u, 7)))
 	require.Equal(t, uint32(7), slice(t, u)[0])
+}
+
+// TestRefusedByTheDriver: what the ring refuses is an error of its event, and not sticky.
+func TestRefusedByTheDriver(t *testing.T) {
+	ctx := testContext(t)
+	svc := sessiontest.Start(t, sessiontest.Options{Attach: func(a *gpu.Attach) { a.Limits[ledger.InFlight] = 1 }})
+	g, err := accel.Open(ctx, svc.Dial(t), accel.Options{})
+	require.NoError(t, err)
+	defer g.Close(ctx)
+	spin, s1, s2 := kernel(t, g, "spin"), stream(t, g), stream(t, g)
+	long, err := s1.Launch(accel.Launch{Kernel: spin, Deadline: 20 * time.Millisecond})
+	require.NoError(t, err)
+	u := alloc[uint32, accel.Unified](t, g, 4)
+	refused, err := s2.Launch(fillWith(kernel(t, g, "fill_u32"), u, 7))
+	require.NoError(t, err)
+	err = refused.Synchronize(ctx)
+	require.ErrorIs(t, err, accel.EnqueueFailed)
+	require.ErrorIs(t, err, gpuerr.Quota)
+	require.NoError(t, g.Err())
+	require.Zero(t, slice(t, u)[0])
+	require.ErrorIs(t, long.Synchronize(ctx), accel.DeviceError)
 }
 
 // TestOneGoroutineAtATime: the second one is refused, and nothing is harmed.

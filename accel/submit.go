@@ -51,7 +51,7 @@ func (s *stream) tryUse(r *request, prepare func() error) (*mark, error) {
 		if errors.Is(err, gpuerr.Poisoned) {
 			return nil, s.g.poisoned(err)
 		}
-		if !errors.Is(err, gpuerr.QueueFull) {
+		if err != errFull {
 			return m, err
 		}
 		// Each piece of work has a deadline, so the oldest ends; the end of the session wakes, too.
@@ -97,10 +97,10 @@ func (s *stream) submit(r *request) (*mark, error) {
 		return nil, err
 	}
 
-	for range s.waits {
-		s.pending = append(s.pending, pending{kind: 'w'})
-	}
 	if r.waitOnly {
+		for range s.waits {
+			s.pending = append(s.pending, pending{kind: 'w'})
+		}
 		s.known, s.loose = after, true
 		g.options.Trace.add(s, r.traced, r.after, nil)
 		return nil, nil
@@ -108,6 +108,9 @@ func (s *stream) submit(r *request) (*mark, error) {
 
 	s.point++
 	m := &mark{s: s, op: r.op, point: s.point, after: after}
+	for range s.waits {
+		s.pending = append(s.pending, pending{'w', m})
+	}
 	s.known, s.last, s.loose = after, m, false
 	if r.work != nil {
 		s.pending = append(s.pending, pending{'o', m})
@@ -124,7 +127,10 @@ func (s *stream) submit(r *request) (*mark, error) {
 	return m, nil
 }
 
-// pushLocked submits s.commands. QueueFull says that completions have to be taken first: a queue
+// errFull is not told to callers.
+var errFull = errors.New("the stream is full")
+
+// pushLocked submits s.commands. errFull says that completions have to be taken first: a queue
 // would stop if nobody took them, and with it the streams that wait for it.
 //
 // +checklocks:s.g.mu
@@ -133,11 +139,14 @@ func (s *stream) pushLocked(op string) error {
 		return nil
 	}
 	if len(s.pending)+len(s.commands) > queueEntries {
-		return gpuerr.New(gpuerr.QueueFull, "the stream is full")
+		return errFull
 	}
 	_, err := s.queue.Submit(s.commands...)
-	if err == nil || errors.Is(err, gpuerr.QueueFull) && len(s.pending) > 0 {
-		return err
+	if err == nil {
+		return nil
+	}
+	if errors.Is(err, gpuerr.QueueFull) && len(s.pending) > 0 { // there is no room for its arguments
+		return errFull
 	}
 
 	return wrap(EnqueueFailed, op, err)
