@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"capgpu/client"
 	"capgpu/gpuerr"
@@ -27,11 +28,30 @@ func (s *stream) collect(ctx context.Context, done func() bool) error {
 			return nil
 		}
 
-		n, err := s.queue.Completions(ctx, s.batch[:])
-		if err != nil {
+		slice, stop := context.WithTimeout(ctx, collectSlice)
+		n, err := s.queue.Completions(slice, s.batch[:])
+		stop()
+		if err != nil && (ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded)) {
 			return err
 		}
+		if err != nil {
+			s.g.poll() // the stream may wait for another that nobody collects from
+			continue
+		}
 		s.apply(s.batch[:n])
+	}
+}
+
+// collectSlice is how long a wait looks at one stream before it looks at all.
+const collectSlice = 50 * time.Millisecond
+
+// poll takes the completions of all streams that have come.
+func (g *GPU) poll() {
+	g.mu.Lock()
+	streams := slices.DeleteFunc(slices.Clone(g.streams), func(s *stream) bool { return s.opening })
+	g.mu.Unlock()
+	for _, s := range streams {
+		s.poll()
 	}
 }
 
@@ -60,14 +80,27 @@ func (s *stream) poll() {
 	}
 }
 
-// apply notes how commands have ended.
+// apply notes how commands have ended. Where the signal of a point was refused, which the tenant's
+// limit of what is in flight can do, this process reaches the point itself: other streams may wait
+// for it, and would for ever.
 func (s *stream) apply(done []client.Completion) {
+	point := s.note(done)
+	if point == 0 {
+		return
+	}
+	ctx, stop := context.WithTimeout(context.Background(), 5*time.Second)
+	defer stop()
+	_ = s.fence.Signal(ctx, point) // it fails where a later point was promised, which does as well
+}
+
+// note is apply; it returns the last point that has a refused signal, or 0.
+func (s *stream) note(done []client.Completion) (refused uint64) {
 	s.g.mu.Lock()
 	defer s.g.mu.Unlock()
 	for i := range done {
 		c := &done[i]
 		if len(s.pending) == 0 {
-			return // a completion of nothing
+			return refused // a completion of nothing
 		}
 		p := s.pending[0]
 		s.pending = s.pending[1:]
@@ -83,7 +116,12 @@ func (s *stream) apply(done []client.Completion) {
 			}
 		case 's':
 			m := p.mark
-			if m.err == nil {
+			if c.Err != nil {
+				refused = m.point
+			}
+			if m.err == nil && c.Err != nil {
+				m.err = &Error{Code: EnqueueFailed, Op: m.op, Msg: "the event behind it was refused, whether it ran or not", Err: c.Err}
+			} else if m.err == nil {
 				s.g.judgeLocked(m, c)
 			}
 			m.end, m.done, s.ended = c.EndedAt, true, m.point
@@ -92,6 +130,7 @@ func (s *stream) apply(done []client.Completion) {
 			}
 		}
 	}
+	return refused
 }
 
 // judgeLocked notes how the work of a mark has ended. The first work that failed is the sticky error;
@@ -129,13 +168,7 @@ func (g *GPU) failLocked(e *Error) {
 // poisoned is the sticky error of a session in which nothing runs any more: the work that failed, if
 // that can be found out, else what the session says.
 func (g *GPU) poisoned(err error) error {
-	g.mu.Lock()
-	streams := slices.DeleteFunc(slices.Clone(g.streams), func(s *stream) bool { return s.opening })
-	g.mu.Unlock()
-	for _, s := range streams {
-		s.poll()
-	}
-
+	g.poll()
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	var e *Error

@@ -1,6 +1,7 @@
 package accel
 
 import (
+	"cmp"
 	"io"
 	"runtime"
 	"slices"
@@ -45,7 +46,13 @@ func (t *Trace) WritePerf(w io.Writer) error {
 			Accelerator: measure(work),
 		})
 	}
-	return writeJSON(w, map[string]any{"version": "0.1.0", "target": runtime.GOARCH + "-" + runtime.GOOS, "runs": runs})
+	return writeJSON(w, map[string]any{"version": "0.1.0", "target": target(), "runs": runs})
+}
+
+// target is the triple of this program, in the words of perf.json.
+func target() string {
+	arch := map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[runtime.GOARCH]
+	return cmp.Or(arch, runtime.GOARCH) + "-unknown-" + runtime.GOOS
 }
 
 // ran is a piece of work that ran, in a stream.

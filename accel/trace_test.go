@@ -99,6 +99,7 @@ func TestPerf(t *testing.T) {
 	require.NoError(t, s2.Synchronize(ctx))
 	doc := perf(t, trace)
 	require.Equal(t, "0.1.0", doc.Version)
+	require.Contains(t, doc.Target, "-unknown-linux")
 	require.Len(t, doc.Runs, 1)
 	run := doc.Runs[0].Accelerator
 	require.Len(t, run.Streams, 2)

@@ -65,7 +65,7 @@ func TestExtension(t *testing.T) {
 	require.Equal(t, payload(2), one(3, 0, 1))
 	require.Equal(t, []byte{0}, one(5, 1000, 1, 1, 1000), "never recorded: pending")
 
-	spin := submission("capgpu", "spin", [3]int{1, 1, 1}, [3]int{64, 1, 1}, 0, 50)
+	spin := submission("capgpu", "spin", [3]int{1, 1, 1}, [3]int{64, 1, 1}, 0, 300)
 	g.must("accel", 3, 0, spin)
 	require.Equal(t, []byte{1}, one(4, 0, 1, 1), "recorded behind the default queue's work")
 	require.Equal(t, []byte{0}, one(5, 0, 1, 1, 1000))

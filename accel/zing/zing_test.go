@@ -286,7 +286,7 @@ func TestFailuresAreRecords(t *testing.T) {
 
 func TestSyncAndQueue(t *testing.T) {
 	g := newGuest(t, nil)
-	spin := submission("capgpu", "spin", [3]int{1, 1, 1}, [3]int{64, 1, 1}, 0, 30)
+	spin := submission("capgpu", "spin", [3]int{1, 1, 1}, [3]int{64, 1, 1}, 0, 300)
 	s := g.must("accel", 3, 0, spin)
 	for _, timeout := range []uint32{0, 1} {
 		_, trace := g.open("accel", 4, timeout, payload("spirv", "0", "default"))
