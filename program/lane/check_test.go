@@ -46,7 +46,7 @@ func TestCheckerFinds(t *testing.T) {
 			Finding{Message: "lane 10 of workgroup 0 reads shared s at offset 40, which nobody has written", Lane: 10, Binding: noBinding, Offset: 40}},
 		{"returned before a barrier", "if(i>=60) return;\nbarrier();", 1, outcome.DivergentBarrier,
 			Finding{Message: "lane 0 of workgroup 0 is at a barrier that lane 60, which has returned, did not come to", OtherLane: 60, Binding: noBinding}},
-		{"divergent barrier", "if(i>=60)\nbarrier();", 1, outcome.DivergentBarrier,
+		{"divergent barrier", "if(i>=60)\nbarrier();\na[i]=1u;", 1, outcome.DivergentBarrier,
 			Finding{Message: "lane 60 of workgroup 0 is at a barrier that other lanes did not come to", Lane: 60, Binding: noBinding}},
 		{"out of bounds", "\na[i*4]=1u;", 1, outcome.OutOfBounds,
 			Finding{Message: "lane 32 of workgroup 0 uses memory beyond its end: offset 512 of binding 0", Lane: 32, Offset: 512}},
