@@ -58,6 +58,8 @@ const (
 	FeatureSubgroupBallot  Feature = "subgroupBallot"  // ballot, broadcast
 	FeatureSubgroupShuffle Feature = "subgroupShuffle" // shuffle, xor, up, down
 	FeatureSubgroupArith   Feature = "subgroupArithmetic"
+	FeatureSubgroupCluster Feature = "subgroupClustered"
+	FeatureSubgroupQuad    Feature = "subgroupQuad"
 	FeatureF16Storage      Feature = "f16Storage" // 16-bit values in buffers
 	FeatureI8Storage       Feature = "i8Storage"  // 8-bit values in buffers
 	FeatureF64             Feature = "f64"

@@ -185,7 +185,7 @@ func (l *lowerer) subgroup(in *spirv.Inst) []val {
 	}
 
 	var a []val
-	if len(in.Args) > 1 && in.Op < spirv.OpGroupNonUniformIAdd && in.Op != spirv.OpGroupNonUniformBallotBitCount {
+	if len(in.Args) > 1 && (in.Op < spirv.OpGroupNonUniformIAdd || in.Op > spirv.OpGroupNonUniformLogicalXor) && in.Op != spirv.OpGroupNonUniformBallotBitCount {
 		a = l.value(in.Arg(1))
 	}
 
@@ -216,6 +216,18 @@ func (l *lowerer) subgroup(in *spirv.Inst) []val {
 		spirv.OpGroupNonUniformShuffleUp, spirv.OpGroupNonUniformShuffleDown:
 		n := l.to32(in.Arg(2))
 		return l.each(a, func(_ int, x val) val { return sub(f.ins[x].wide, 0, x, n) })
+
+	case spirv.OpGroupNonUniformQuadBroadcast, spirv.OpGroupNonUniformQuadSwap:
+		// The same as a shuffle within four lanes.
+		o, n := spirv.OpGroupNonUniformShuffle, l.spv(spirv.OpBitwiseAnd, false, l.to32(in.Arg(2)), f.word(3))
+		if in.Op == spirv.OpGroupNonUniformQuadSwap {
+			o, n = spirv.OpGroupNonUniformShuffleXor, l.spv(spirv.OpIAdd, false, n, f.word(1))
+		} else {
+			n = l.spv(spirv.OpBitwiseOr, false, n, l.spv(spirv.OpBitwiseAnd, false, f.input(inSubLane), f.word(^uint32(3))))
+		}
+		return l.each(a, func(_ int, x val) val {
+			return l.effect(ins{op: iSubgroup, wide: f.ins[x].wide, imm: uint64(o), args: f.take([]val{x, n})})
+		})
 
 	case spirv.OpGroupNonUniformBroadcastFirst:
 		return l.each(a, func(_ int, x val) val { return sub(f.ins[x].wide, 0, x) })
@@ -255,12 +267,20 @@ func (l *lowerer) subgroup(in *spirv.Inst) []val {
 	}
 
 	// Arithmetic: scope, operation, value.
-	if len(in.Args) != 3 || in.Args[1] > uint32(spirv.GroupOperationExclusiveScan) {
+	cluster := uint64(0)
+	switch {
+	case len(in.Args) == 4 && spirv.GroupOperation(in.Args[1]) == spirv.GroupOperationClusteredReduce:
+		cluster, _ = l.constantBits(in.Arg(3))
+	case len(in.Args) != 3 || in.Args[1] > uint32(spirv.GroupOperationExclusiveScan):
 		fail(in, "SPV-2901", "a subgroup operation that the lane engine does not know")
 	}
 
 	t := l.typ(in.Type)
-	v := l.each(l.operand(in.Arg(2), signedOp(in.Op)), func(_ int, x val) val { return sub(f.ins[x].wide, in.Args[1], x) })
+	v := l.each(l.operand(in.Arg(2), signedOp(in.Op)), func(_ int, x val) val {
+		v := sub(f.ins[x].wide, in.Args[1], x)
+		f.ins[v].aux = int32(min(cluster, uint64(f.subs)))
+		return v
+	})
 	if s := scalarOf(t); s.narrowInt() && signedOp(in.Op) {
 		// The first lane of an exclusive scan has the limit of 32 bits.
 		return l.each(v, func(_ int, x val) val { return l.clamp(x, s.width, true) })

@@ -59,7 +59,7 @@ func (l *lowerer) inst(in *spirv.Inst) {
 		switch {
 		case isAtomic(in.Op):
 			l.atomic(in)
-		case in.Op >= spirv.OpGroupNonUniformElect && in.Op <= spirv.OpGroupNonUniformLogicalXor:
+		case in.Op >= spirv.OpGroupNonUniformElect && in.Op <= spirv.OpGroupNonUniformQuadSwap:
 			fr.vals[in.Result] = l.subgroup(in)
 		default:
 			fr.vals[in.Result] = l.compute(in)

@@ -189,3 +189,23 @@ void main() { uint g = gl_GlobalInvocationID.x; uvec2 w = unpackDouble2x32(x[g])
 		},
 	})
 }
+
+// TestClustersAndQuads: reductions of some lanes, and moves within four.
+func TestClustersAndQuads(t *testing.T) {
+	sum := func(i, n uint32) uint32 { return n*(i/n*n) + n*(n-1)/2 }
+	runKernels(t, []kernel{{
+		name: "clusters and quads",
+		source: `#version 450
+#extension GL_KHR_shader_subgroup_clustered : require
+#extension GL_KHR_shader_subgroup_quad : require
+layout(local_size_x = 64) in;
+layout(std430, binding = 0) buffer X { uint x[]; };
+void main() { uint g = gl_GlobalInvocationID.x, v = x[g];
+x[g] = subgroupClusteredAdd(v, 4) * 1000000u + subgroupClusteredAdd(v, 2) * 10000u
+	+ subgroupQuadSwapHorizontal(v) * 1000u % 7u + subgroupQuadSwapVertical(v) + subgroupQuadSwapDiagonal(v) + subgroupQuadBroadcast(v, 2u); }`,
+		bindings: [][]byte{count(64, index)},
+		want: [][]byte{count(64, func(i uint32) uint32 {
+			return sum(i, 4)*1000000 + sum(i, 2)*10000 + (i^1)*1000%7 + (i ^ 2) + (i ^ 3) + (i&^3 | 2)
+		})},
+	}})
+}

@@ -18,7 +18,11 @@ func (e *emitter) subgroup(i *ins, d int32) step {
 		b = e.operand(i.args[1])
 	}
 
-	wide := i.wide
+	wide, cluster := i.wide, int(i.aux)
+	if cluster == 0 {
+		cluster = e.f.subs // all of the subgroup
+	}
+
 	put := func(w *Worker, lane int, v uint64) {
 		if wide {
 			w.q[d][lane] = v
@@ -42,7 +46,9 @@ func (e *emitter) subgroup(i *ins, d int32) step {
 				continue
 			}
 			if o >= spirv.OpGroupNonUniformIAdd {
-				scan(w, o, spirv.GroupOperation(operation), a, lo, hi, wide, put)
+				for at := lo; at < hi; at += cluster {
+					scan(w, o, spirv.GroupOperation(operation), a, at, min(at+cluster, hi), wide, put)
+				}
 				continue
 			}
 
@@ -146,7 +152,7 @@ func scan(w *Worker, o spirv.Opcode, operation spirv.GroupOperation, a operand, 
 		}
 	}
 
-	if operation != spirv.GroupOperationReduce {
+	if operation != spirv.GroupOperationReduce && operation != spirv.GroupOperationClusteredReduce {
 		return
 	}
 

@@ -24,13 +24,15 @@ const (
 	usesF16Arith
 	usesI8Arith
 	usesI16Arith
+	usesClustered
+	usesQuad
 )
 
 var featureNames = []program.Feature{
 	program.FeatureSubgroupVote, program.FeatureSubgroupBallot, program.FeatureSubgroupShuffle, program.FeatureSubgroupArith,
 	program.FeatureF16Storage, program.FeatureI8Storage, program.FeatureF64, program.FeatureI64,
 	program.FeatureI64Atomics, program.FeatureF32Atomics,
-	program.FeatureF16, program.FeatureI8, program.FeatureI16,
+	program.FeatureF16, program.FeatureI8, program.FeatureI16, program.FeatureSubgroupCluster, program.FeatureSubgroupQuad,
 }
 
 // note records the device features that a valid instruction needs.
@@ -59,6 +61,11 @@ func (fn *function) note(v *verifier, in *spirv.Inst) {
 		fn.features |= usesShuffle
 	case op >= spirv.OpGroupNonUniformIAdd && op <= spirv.OpGroupNonUniformLogicalXor:
 		fn.features |= usesArith
+		if spirv.GroupOperation(in.Args[1]) == spirv.GroupOperationClusteredReduce {
+			fn.features |= usesClustered
+		}
+	case op == spirv.OpGroupNonUniformQuadBroadcast || op == spirv.OpGroupNonUniformQuadSwap:
+		fn.features |= usesQuad
 	}
 }
 

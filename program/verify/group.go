@@ -132,11 +132,71 @@ func (v *verifier) operation(in *spirv.Inst, i int) *program.Refusal {
 	}
 }
 
+// reduction checks the operation of an instruction that combines lanes, and of a
+// clustered one the size of the clusters.
+func (v *verifier) reduction(in *spirv.Inst) *program.Refusal {
+	if spirv.GroupOperation(in.Args[1]) != spirv.GroupOperationClusteredReduce {
+		if len(in.Args) != 3 {
+			return v.refuse(CodeOperand, in, "%d operands; it has 3", len(in.Args))
+		}
+		if !v.caps[spirv.CapabilityGroupNonUniformArithmetic] {
+			return v.refuse(CodeNeeds, in, "needs capability %v", spirv.CapabilityGroupNonUniformArithmetic)
+		}
+		return v.operation(in, 1)
+	}
+
+	if !v.caps[spirv.CapabilityGroupNonUniformClustered] {
+		return v.refuse(CodeNeeds, in, "needs capability %v", spirv.CapabilityGroupNonUniformClustered)
+	}
+	if len(in.Args) != 4 {
+		return v.refuse(CodeOperand, in, "%d operands; with a cluster it has 4", len(in.Args))
+	}
+	if n := v.arg(in, 3); !n.isScalar(kInt) || n.width != 32 || n.signed {
+		return v.badOperand(in, 3, "a size: an unsigned 32-bit integer")
+	}
+	c := v.constant(in.Arg(3))
+	if c == nil || c.form != scalarForm || c.deps&(depBlock|depShared) != 0 || c.bits == 0 || c.bits&(c.bits-1) != 0 {
+		return v.badOperand(in, 3, "a constant power of two")
+	}
+	return nil
+}
+
+// groupQuad is what moves values within four lanes.
+func groupQuad(v *verifier, in *spirv.Inst, t *typ) *program.Refusal {
+	if r := v.subgroup(in); r != nil {
+		return r
+	}
+	if r := v.register(in, t); r != nil {
+		return r
+	}
+	if v.arg(in, 1) != t {
+		return v.badOperand(in, 1, "of the result's type")
+	}
+	if l := v.arg(in, 2); !l.isScalar(kInt) || l.width != 32 || l.signed {
+		return v.badOperand(in, 2, "a lane or direction: an unsigned 32-bit integer")
+	}
+
+	c := v.constant(in.Arg(2))
+	switch {
+	case in.Op == spirv.OpGroupNonUniformQuadSwap:
+		if c == nil || c.form != scalarForm || c.deps&(depBlock|depShared) != 0 || c.bits > 2 {
+			return v.badOperand(in, 2, "a constant direction from 0 to 2")
+		}
+	case c == nil && v.m.Version < version15:
+		return v.badOperand(in, 2, "a constant, as it is to be before SPIR-V 1.5")
+	}
+
+	return nil
+}
+
 func groupArithmetic(v *verifier, in *spirv.Inst, t *typ) *program.Refusal {
 	if r := v.subgroup(in); r != nil {
 		return r
 	}
-	if r := v.operation(in, 1); r != nil {
+	if len(in.Args) < 3 {
+		return v.refuse(CodeOperand, in, "%d operands", len(in.Args))
+	}
+	if r := v.reduction(in); r != nil {
 		return r
 	}
 	if r := v.register(in, t); r != nil {

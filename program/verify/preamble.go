@@ -28,6 +28,8 @@ var capabilities = map[spirv.Capability]capability{
 	spirv.CapabilityGroupNonUniformBallot:              {version: version13, implies: group},
 	spirv.CapabilityGroupNonUniformShuffle:             {version: version13, implies: group},
 	spirv.CapabilityGroupNonUniformShuffleRelative:     {version: version13, implies: group},
+	spirv.CapabilityGroupNonUniformClustered:           {version: version13, implies: group},
+	spirv.CapabilityGroupNonUniformQuad:                {version: version13, implies: group},
 	spirv.CapabilityStorageBuffer16BitAccess:           {version: version13, extension: ext16},
 	spirv.CapabilityUniformAndStorageBuffer16BitAccess: {version: version13, extension: ext16, implies: []spirv.Capability{spirv.CapabilityStorageBuffer16BitAccess}},
 	spirv.CapabilityStorageBuffer8BitAccess:            {version: version15, extension: ext8},

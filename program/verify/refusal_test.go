@@ -260,11 +260,27 @@ var outsideCases = []refused{
 	{verify.CodeScope, spirv.OpControlBarrier, 0, "Device", func(b *builder) {
 		kernel(b, func() { b.Do(spirv.OpControlBarrier, b.U32(1), b.U32(1), b.U32(0)) })
 	}},
-	{verify.CodeScope, spirv.OpGroupNonUniformIAdd, 0, "ClusteredReduce", func(b *builder) {
+	{verify.CodeScope, spirv.OpGroupNonUniformIAdd, 0, "PartitionedReduceNV", func(b *builder) {
 		b.Capability(spirv.CapabilityGroupNonUniformArithmetic, spirv.CapabilityGroupNonUniform)
 		kernel(b, func() {
-			b.Op(spirv.OpGroupNonUniformIAdd, b.Uint(32), b.U32(3), spirv.GroupOperationClusteredReduce, b.U32(1))
+			b.Op(spirv.OpGroupNonUniformIAdd, b.Uint(32), b.U32(3), spirv.GroupOperationPartitionedReduceNV, b.U32(1))
 		})
+	}},
+	{verify.CodeNeeds, spirv.OpGroupNonUniformIAdd, 0, "GroupNonUniformClustered", func(b *builder) {
+		b.Capability(spirv.CapabilityGroupNonUniformArithmetic, spirv.CapabilityGroupNonUniform)
+		kernel(b, func() {
+			b.Op(spirv.OpGroupNonUniformIAdd, b.Uint(32), b.U32(3), spirv.GroupOperationClusteredReduce, b.U32(1), b.U32(4))
+		})
+	}},
+	{verify.CodeOperand, spirv.OpGroupNonUniformIAdd, 0, "power of two", func(b *builder) {
+		b.Capability(spirv.CapabilityGroupNonUniformClustered)
+		kernel(b, func() {
+			b.Op(spirv.OpGroupNonUniformIAdd, b.Uint(32), b.U32(3), spirv.GroupOperationClusteredReduce, b.U32(1), b.U32(6))
+		})
+	}},
+	{verify.CodeOperand, spirv.OpGroupNonUniformQuadSwap, 0, "from 0 to 2", func(b *builder) {
+		b.Capability(spirv.CapabilityGroupNonUniformQuad)
+		kernel(b, func() { b.Op(spirv.OpGroupNonUniformQuadSwap, b.Uint(32), b.U32(3), b.U32(1), b.U32(3)) })
 	}},
 	{verify.CodeMemory, spirv.OpFunction, 0, "control", func(b *builder) {
 		main := b.ID()

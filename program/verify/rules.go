@@ -123,7 +123,8 @@ func init() {
 		spirv.OpGroupNonUniformBallotBitExtract, spirv.OpGroupNonUniformBallotBitCount,
 		spirv.OpGroupNonUniformBallotFindLSB, spirv.OpGroupNonUniformBallotFindMSB)
 
-	nonUniform(3, groupArithmetic, spirv.CapabilityGroupNonUniformArithmetic,
+	nonUniform(3, groupQuad, spirv.CapabilityGroupNonUniformQuad, spirv.OpGroupNonUniformQuadBroadcast, spirv.OpGroupNonUniformQuadSwap)
+	nonUniform(anyCount, groupArithmetic, 0,
 		spirv.OpGroupNonUniformIAdd, spirv.OpGroupNonUniformFAdd, spirv.OpGroupNonUniformIMul, spirv.OpGroupNonUniformFMul,
 		spirv.OpGroupNonUniformSMin, spirv.OpGroupNonUniformUMin, spirv.OpGroupNonUniformFMin,
 		spirv.OpGroupNonUniformSMax, spirv.OpGroupNonUniformUMax, spirv.OpGroupNonUniformFMax,

@@ -155,7 +155,7 @@ func (u *uniformity) instruction(fn *function, f *flowState, b int, in *spirv.In
 
 	case op >= spirv.OpAtomicLoad && op <= spirv.OpAtomicXor || op == spirv.OpAtomicFAddEXT:
 		divergent = true
-	case op >= spirv.OpGroupNonUniformElect && op <= spirv.OpGroupNonUniformLogicalXor:
+	case op >= spirv.OpGroupNonUniformElect && op <= spirv.OpGroupNonUniformQuadSwap:
 		divergent = true // the same in a subgroup at best
 
 	case op == spirv.OpExtInst:

@@ -69,6 +69,22 @@ func (m *machine) group(in *spirv.Inst, active []int, args map[int][]value) map[
 	case spirv.OpGroupNonUniformBroadcast, spirv.OpGroupNonUniformShuffle:
 		return all(func(lane int) value { return from(args[lane][1].bits) })
 
+	case spirv.OpGroupNonUniformQuadBroadcast:
+		return all(func(lane int) value { return from(uint64(lane)/4*4 + args[lane][1].bits%4) })
+	case spirv.OpGroupNonUniformQuadSwap: // the other column, row, or both
+		return all(func(lane int) value {
+			column, row := uint64(lane)%2, uint64(lane)/2%2
+			switch args[lane][1].bits {
+			case 0:
+				column = 1 - column
+			case 1:
+				row = 1 - row
+			default:
+				column, row = 1-column, 1-row
+			}
+			return from(uint64(lane)/4*4 + 2*row + column)
+		})
+
 	case spirv.OpGroupNonUniformShuffleXor:
 		return all(func(lane int) value { return from(uint64(lane) ^ args[lane][1].bits) })
 	case spirv.OpGroupNonUniformShuffleUp, spirv.OpGroupNonUniformShuffleDown:
@@ -113,6 +129,10 @@ func (m *machine) group(in *spirv.Inst, active []int, args map[int][]value) map[
 		})
 	}
 
+	if spirv.GroupOperation(in.Args[1]) == spirv.GroupOperationClusteredReduce {
+		return m.clusters(in, active, args)
+	}
+
 	if t.scalar().half() {
 		for lane := range args {
 			args[lane] = []value{recast(args[lane][0], 16, 32)}
@@ -125,6 +145,31 @@ func (m *machine) group(in *spirv.Inst, active []int, args map[int][]value) map[
 	}
 
 	return m.reduce(in, t, active, args)
+}
+
+// clusters are reductions of some lanes each.
+func (m *machine) clusters(in *spirv.Inst, active []int, args map[int][]value) map[int]value {
+	size := int(min(m.constant(in.Arg(3)).bits, 64))
+	whole := *in
+	whole.Args = []uint32{in.Args[0], uint32(spirv.GroupOperationReduce), in.Args[2]}
+	out := map[int]value{}
+	for first := 0; first < 64; first += size {
+		var lanes []int
+		own := map[int][]value{}
+		for _, lane := range active {
+			if lane/size*size == first {
+				lanes = append(lanes, lane)
+				own[lane] = args[lane][:1]
+			}
+		}
+		if len(lanes) == 0 {
+			continue
+		}
+		for lane, v := range m.group(&whole, lanes, own) {
+			out[lane] = v
+		}
+	}
+	return out
 }
 
 // reduce is a reduction or a scan.

@@ -219,6 +219,7 @@ func Random(t *Tape) *Case {
 func (g *generator) capabilities() {
 	g.Capability(spirv.CapabilityGroupNonUniform, spirv.CapabilityGroupNonUniformVote, spirv.CapabilityGroupNonUniformArithmetic,
 		spirv.CapabilityGroupNonUniformBallot, spirv.CapabilityGroupNonUniformShuffle, spirv.CapabilityGroupNonUniformShuffleRelative,
+		spirv.CapabilityGroupNonUniformClustered, spirv.CapabilityGroupNonUniformQuad,
 		spirv.CapabilityAtomicFloat32AddEXT)
 	g.Extension("SPV_EXT_shader_atomic_float_add")
 	if g.long {

@@ -73,6 +73,11 @@ func (g *generator) subgroup() {
 		default:
 			o = arithmetics[g.n(7)]
 		}
+		if g.n(4) == 3 {
+			size := g.U32(1 << g.n(7))
+			g.keep(g.op(o, t, scope, uint32(spirv.GroupOperationClusteredReduce), g.expr(t, 2, false), size), t, false)
+			return
+		}
 		g.keep(g.op(o, t, scope, group, g.expr(t, 2, false)), t, false)
 
 	case 2:
@@ -89,6 +94,11 @@ func (g *generator) subgroup() {
 		g.keep(g.op(spirv.OpGroupNonUniformElect, truth, scope), truth, false)
 	case 5:
 		at := g.U32(uint32(g.n(9)))
+		if n := g.n(8); n < 2 {
+			o := []spirv.Opcode{spirv.OpGroupNonUniformQuadBroadcast, spirv.OpGroupNonUniformQuadSwap}[n]
+			g.keep(g.op(o, t, scope, g.expr(t, 2, false), g.U32(uint32(g.n(4-n)))), t, false)
+			return
+		}
 		if g.Version >= 0x10500 && g.n(2) == 1 {
 			at = g.expr(word, 1, true)
 		}

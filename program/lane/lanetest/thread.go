@@ -236,7 +236,7 @@ func (t *thread) step() {
 		}
 
 	default:
-		if isAtomic(in.Op) || in.Op >= spirv.OpGroupNonUniformElect && in.Op <= spirv.OpGroupNonUniformLogicalXor {
+		if isAtomic(in.Op) || in.Op >= spirv.OpGroupNonUniformElect && in.Op <= spirv.OpGroupNonUniformQuadSwap {
 			t.state = waitingFor
 			return
 		}
@@ -447,7 +447,7 @@ func (t *thread) atomic(in *spirv.Inst) {
 // groupArgs are the operands of a subgroup operation that are values.
 func (t *thread) groupArgs(in *spirv.Inst) []value {
 	first := 1
-	if in.Op == spirv.OpGroupNonUniformBallotBitCount || in.Op >= spirv.OpGroupNonUniformIAdd {
+	if in.Op == spirv.OpGroupNonUniformBallotBitCount || in.Op >= spirv.OpGroupNonUniformIAdd && in.Op <= spirv.OpGroupNonUniformLogicalXor {
 		first = 2
 	}
 	var args []value
