@@ -161,7 +161,11 @@ func (a *app) printCheck(r *checkResult) error {
 			fmt.Fprintf(a.out, "  %s\n", visible(f.String()))
 		}
 		if r.Trap != nil && len(r.Findings) == 0 {
-			fmt.Fprintf(a.out, "  trap %s: binding %d, byte %s, workgroup %s, lane %d\n", r.Trap.Kind, r.Trap.Binding, countText(r.Trap.Offset), countText(uint64(r.Trap.Workgroup)), r.Trap.Lane)
+			of := fmt.Sprintf("binding %d", r.Trap.Binding)
+			if r.Trap.Binding == outcome.NoBinding {
+				of = "no binding"
+			}
+			fmt.Fprintf(a.out, "  trap %s: %s, byte %s, workgroup %s, lane %d\n", r.Trap.Kind, of, countText(r.Trap.Offset), countText(uint64(r.Trap.Workgroup)), r.Trap.Lane)
 		}
 		for _, d := range r.Warnings {
 			fmt.Fprintf(a.out, "  warning %s\n", visible(d.String()))

@@ -207,6 +207,10 @@ func explainTrap(kind outcome.TrapKind, t *trapInfo, j *job) string {
 	at := fmt.Sprintf("at byte %s of %s", countText(t.Offset), binding)
 	switch kind {
 	case outcome.OutOfBounds:
+		if t.Binding == outcome.NoBinding {
+			return fmt.Sprintf("The program used a part that a variable of its own (local, shared or inline) does not have, at byte %s of the variable, %s. "+
+				`Correct the index; "gpuctl check" tells the line.`, countText(t.Offset), where)
+		}
 		size := ""
 		if int(t.Binding) < len(j.memory) {
 			size = fmt.Sprintf(", which has %s bytes", countText(uint64(len(j.memory[t.Binding]))))
@@ -221,7 +225,7 @@ func explainTrap(kind outcome.TrapKind, t *trapInfo, j *job) string {
 	case outcome.Unreachable:
 		return fmt.Sprintf("The program came to a place it calls unreachable, %s. Check its inputs, or correct the program.", where)
 	case outcome.DivergentBarrier:
-		return fmt.Sprintf("Some lanes of a workgroup did not reach a barrier that the others wait at, %s. Correct the program.", where)
+		return fmt.Sprintf("Some lanes of a workgroup did not reach a barrier that the others wait at, %s. Correct the program; \"gpuctl check\" tells the line.", where)
 
 	case outcome.DataRace:
 		return fmt.Sprintf("Two lanes used the same memory, %s, with no barrier between, %s. Correct the program.", at, where)

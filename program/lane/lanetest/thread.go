@@ -255,34 +255,6 @@ func (t *thread) step() {
 	fr.pc++
 }
 
-// index is the value of an index. One that does not fit 32 bits is as wrong as the
-// greatest one.
-func (t *thread) index(id spirv.ID) uint64 {
-	n, of := t.value(id).bits, t.m.typ(t.m.module.Def(id).Type)
-	if of.signed && of.width < 32 {
-		n = uint64(signed(n, of.width)) & mask(32)
-	}
-	return min(n, mask(32))
-}
-
-// component checks the index of a component that is a value.
-func (t *thread) component(in *spirv.Inst) *fault {
-	var n uint64
-	vector := t.m.typ(in.Type)
-	switch in.Op {
-	case spirv.OpVectorExtractDynamic:
-		n, vector = t.index(in.Arg(1)), t.m.typ(t.m.module.Def(in.Arg(0)).Type)
-	case spirv.OpVectorInsertDynamic:
-		n = t.index(in.Arg(2))
-	default:
-		return nil
-	}
-	if n < uint64(vector.n) {
-		return nil
-	}
-	return &fault{outcome.OutOfBounds, outcome.NoBinding, n * vector.elem.size(), 0}
-}
-
 // terminate ends a block.
 func (t *thread) terminate(fr *frame, in *spirv.Inst) {
 	b := fr.fn.Blocks[fr.at]
@@ -321,56 +293,6 @@ func (t *thread) terminate(fr *frame, in *spirv.Inst) {
 		t.trap(&fault{kind: outcome.Unreachable, binding: outcome.NoBinding})
 	default:
 		panic(fmt.Errorf("the terminator %v", in.Op))
-	}
-}
-
-// branch goes to a block. A lane with nothing left but to return has returned.
-func (t *thread) branch(fr *frame, label spirv.ID) {
-	to := fr.fn.cfg.Index[label]
-	if t.empties(len(t.frames)-1, to, 0) {
-		t.state = ended
-		return
-	}
-	t.enter(fr, to)
-}
-
-// leaves reports whether nothing but returns comes after the calls in the frames up to
-// number n.
-func (t *thread) leaves(n int) bool {
-	if n < 0 {
-		return true
-	}
-	fr := t.frames[n]
-	return t.empties(n, fr.at, fr.pc+1)
-}
-
-// empties reports whether a block, from an instruction on, leads to nothing but the
-// lane's end.
-func (t *thread) empties(n, at, from int) bool {
-	fr := t.frames[n]
-	for {
-		b := fr.fn.Blocks[at]
-		for i := from; i < len(b.Insts); i++ {
-			switch b.Insts[i].Op {
-			case spirv.OpPhi, spirv.OpNop, spirv.OpLine, spirv.OpNoLine:
-			default:
-				return false
-			}
-		}
-
-		switch b.Term.Op {
-		case spirv.OpReturn, spirv.OpReturnValue:
-			return t.leaves(n - 1)
-		case spirv.OpBranch:
-		default:
-			return false
-		}
-
-		next := fr.fn.cfg.Index[b.Targets[0]]
-		if fr.fn.order[next] <= fr.fn.order[at] {
-			return false
-		}
-		at, from = next, 0
 	}
 }
 
