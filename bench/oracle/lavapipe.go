@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"capgpu/bench/vulkan"
-	"capgpu/program"
+	"capgpu/program/spirv"
+	"capgpu/program/verify"
 )
 
 // Lavapipe is Mesa's Vulkan driver for CPUs.
@@ -65,16 +67,42 @@ func (e *Lavapipe) Run(l *Launch) ([][]byte, error) {
 	}
 
 	if l.BlockFree {
-		for i, n := range []uint32{l.Block.X, l.Block.Y, l.Block.Z} {
-			job.Constants = append(job.Constants, vulkan.Constant{ID: program.SpecBlockX + uint32(i), Value: uint64(n), Bytes: 4})
+		sizes, err := blockConstants(l)
+		if err != nil {
+			return nil, err
 		}
+		job.Constants = sizes
 	}
 
 	if l.Manifest != nil {
 		for _, c := range l.Manifest.Constants {
+			if slices.ContainsFunc(job.Constants, func(o vulkan.Constant) bool { return o.ID == c.ID }) {
+				continue // of the workgroup's size: only the default
+			}
 			job.Constants = append(job.Constants, vulkan.Constant{ID: c.ID, Value: c.Value, Bytes: 4})
 		}
 	}
 
 	return e.Process.Run(&job)
+}
+
+// blockConstants are the specialisation constants that the workgroup's size is made of,
+// with the launch's values.
+func blockConstants(l *Launch) ([]vulkan.Constant, error) {
+	p, err := verify.Admit(l.SPIRV, verify.DefaultLimits())
+	if err != nil {
+		return nil, err
+	}
+
+	var list []vulkan.Constant
+	for id, dimension := range p.Sizes {
+		d, ok := p.Module.Decoration(id, spirv.DecorationSpecId)
+		if !ok || slices.ContainsFunc(list, func(o vulkan.Constant) bool { return o.ID == d.Args[2] }) {
+			continue
+		}
+		n := [3]uint32{l.Block.X, l.Block.Y, l.Block.Z}[dimension]
+		list = append(list, vulkan.Constant{ID: d.Args[2], Value: uint64(n), Bytes: 4})
+	}
+
+	return list, nil
 }
