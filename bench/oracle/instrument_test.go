@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"capgpu/bench/glsl"
+	"capgpu/bench/kernelgen"
 	"capgpu/bench/oracle"
 	"capgpu/bench/vulkan"
 	"capgpu/outcome"
@@ -32,44 +34,6 @@ func instrumented(t *testing.T, name string) (*verify.Program, *instrument.Progr
 	return p, i
 }
 
-// runInstrumented does what a driver would: the bindings, the trap buffer behind
-// them, the entry's number behind the push constants.
-func runInstrumented(t *testing.T, e *vulkan.Process, i *instrument.Program, c librarytest.Case, grid program.Dim3, first, rounds uint32) ([][]byte, instrument.Report) {
-	trap := make([]byte, instrument.BufferBytes(2))
-	instrument.ArmHead(trap)
-	binary.LittleEndian.PutUint32(trap[instrument.FirstOff:], first)
-	job := vulkan.Job{SPIRV: i.Module, Grid: [3]uint32{grid.X, grid.Y, grid.Z}, Timeout: time.Minute}
-	var lengths []uint64
-	for _, b := range c.Bindings {
-		lengths = append(lengths, uint64(len(b)))
-		if len(b) == 0 {
-			b = make([]byte, 4) // a device has no binding without bytes
-		}
-		job.Bindings = append(job.Bindings, bytes.Clone(b))
-	}
-
-	const entry = 1
-	require.NoError(t, instrument.ArmSlot(trap[instrument.SlotOff(entry):], lengths, rounds))
-	job.Bindings = append(job.Bindings, trap)
-	require.Equal(t, int(i.Binding), len(job.Bindings)-1)
-	job.Inline = make([]byte, i.EntryOff+4)
-	copy(job.Inline, c.Inline)
-	binary.LittleEndian.PutUint32(job.Inline[i.EntryOff:], entry)
-	block := librarytest.Block(c.Kernel)
-	for k, n := range []uint32{block.X, block.Y, block.Z} {
-		job.Constants = append(job.Constants, vulkan.Constant{ID: program.SpecBlockX + uint32(k), Value: uint64(n), Bytes: 4})
-	}
-
-	out, err := e.Run(&job)
-	require.NoError(t, err, c.Name)
-	r, err := i.Decode(out[i.Binding][instrument.SlotOff(entry):], grid, lengths)
-	require.NoError(t, err)
-	for k, b := range c.Bindings {
-		out[k] = out[k][:len(b)]
-	}
-	return out[:len(c.Bindings)], r
-}
-
 // TestInstrumented: drivers take the instrumented kernels of the library, with the
 // right results, and where the engine traps they record the binding and the offset
 // that it tells. Which of the lanes that trap is recorded is theirs.
@@ -81,25 +45,34 @@ func TestInstrumented(t *testing.T) {
 
 	cases := int(number(t, "CAPGPU_ORACLE_CASES", 6))
 	for _, d := range drivers {
-		e, err := vulkan.Open(d)
+		pipe, err := oracle.OpenLavapipe(d)
 		require.NoError(t, err)
-		t.Cleanup(e.Close)
+		t.Cleanup(pipe.Close)
+		e := &oracle.Instrumented{Lavapipe: pipe}
 		ran, traps, exact := 0, 0, 0
 		for _, name := range library.Names() {
-			p, i := instrumented(t, name)
+			p, _ := instrumented(t, name)
+			data, _ := library.Bundle(name)
+			b, err := program.Parse(data)
+			require.NoError(t, err)
+			l := &oracle.Launch{SPIRV: b.SPIRV, Manifest: b.Manifest, Block: p.Info.Block, BlockFree: p.Info.BlockFree}
 			if name == "spin" {
-				_, r := runInstrumented(t, e, i, librarytest.Case{Kernel: name, Name: name}, program.Dim3{X: 2, Y: 1, Z: 1}, instrument.NoEntry, 10_000)
+				l.Grid = program.Dim3{X: 2, Y: 1, Z: 1}
+				_, r, err := e.Report(l, instrument.NoEntry, 10_000)
+				require.NoError(t, err)
 				require.Equal(t, instrument.TooLong, r.End)
 				continue
 			}
 
 			r := rand.New(rand.NewPCG(7, uint64(len(name))))
 			for _, c := range append(librarytest.Cases(name, r, librarytest.Edges(name)+cases), librarytest.Traps(name)...) {
-				got, r := runInstrumented(t, e, i, c, c.Natural(), instrument.NoEntry, 0)
+				l.Grid, l.Inline, l.Bindings = c.Natural(), c.Inline, c.Bindings
+				got, r, err := e.Report(l, instrument.NoEntry, 0)
+				require.NoError(t, err, c.Name)
 				ran++
 				if !c.Traps {
 					require.Equal(t, instrument.Report{}, r, c.Name)
-					require.NoError(t, c.Compare(got), "on %s", e.Device().Driver)
+					require.NoError(t, c.Compare(got), "on %s", e.Name())
 					continue
 				}
 
@@ -118,14 +91,15 @@ func TestInstrumented(t *testing.T) {
 				}
 
 				// Behind a trap of an earlier entry nothing happens.
-				got, r = runInstrumented(t, e, i, c, c.Natural(), 0, 0)
+				got, r, err = e.Report(l, 0, 0)
+				require.NoError(t, err, c.Name)
 				require.Equal(t, instrument.Report{}, r, c.Name)
 				for k := range got {
 					require.True(t, bytes.Equal(c.Bindings[k], got[k]), "%s: binding %d", c.Name, k)
 				}
 			}
 		}
-		t.Logf("oracle: %s: %d instrumented launches, %d of them trap, %d with the very trap of the engine", e.Device().Driver, ran, traps, exact)
+		t.Logf("oracle: %s: %d instrumented launches, %d of them trap, %d with the very trap of the engine", e.Name(), ran, traps, exact)
 	}
 }
 
@@ -135,6 +109,48 @@ func engineTrap(t *testing.T, p *verify.Program, c librarytest.Case) outcome.Tra
 	require.NoError(t, err)
 	grid := c.Natural()
 	return k.NewWorker().Run(&lane.Launch{Grid: grid, Bindings: c.Fresh(), Inline: c.Inline}, 0, grid.Count(), nil).Trap
+}
+
+// TestInstrumentedKernels: random kernels, instrumented, have the results of the lane
+// engine. CAPGPU_ORACLE_KERNELS is their number, CAPGPU_ORACLE_FROM the first. The
+// newest driver runs them.
+func TestInstrumentedKernels(t *testing.T) {
+	drivers, missing := oracle.Drivers()
+	if len(drivers) == 0 {
+		t.Skipf("SKIPPED: %v", missing)
+	}
+	if err := glsl.Available(); err != nil {
+		t.Skipf("SKIPPED: %v", err)
+	}
+
+	pipe, err := oracle.OpenLavapipe(drivers[len(drivers)-1])
+	require.NoError(t, err)
+	t.Cleanup(pipe.Close)
+	from, count := number(t, "CAPGPU_ORACLE_FROM", 0), min(number(t, "CAPGPU_ORACLE_KERNELS", 40), 2000)
+	end := time.Now().Add(time.Duration(number(t, "CAPGPU_ORACLE_SECONDS", 45)) * time.Second)
+	same, left := 0, 0
+	for seed := from; seed < from+count && time.Now().Before(end); seed++ {
+		o := options(seed)
+		if o.Shuffle && pipe.Device().SubgroupOps&shuffles != shuffles {
+			continue
+		}
+		d, err := oracle.Check(kernelgen.Generate(seed, o), []oracle.Run{
+			{Variant: oracle.Variants[0], Engine: &oracle.Lane{SubgroupSize: 8}},
+			{Variant: oracle.Variants[0], Engine: &oracle.Instrumented{Lavapipe: pipe}},
+			{Variant: oracle.Variants[1], Engine: &oracle.Instrumented{Lavapipe: pipe}},
+		})
+		if err != nil {
+			left++ // too large, or glslang makes no valid module of it
+			continue
+		}
+		if d != nil {
+			report(t, d)
+			return
+		}
+		same++
+	}
+	require.Greater(t, same, left)
+	t.Logf("oracle: %s, instrumented: %d random kernels as on the lane engine, %d left out", pipe.Device().Driver, same, left)
 }
 
 // TestInstrumentedList: in the midst of a recorded list, entries after one that ended

@@ -62,27 +62,14 @@ func (e *Lavapipe) Run(l *Launch) ([][]byte, error) {
 		}
 	}
 
+	constants, err := l.constants()
+	if err != nil {
+		return nil, err
+	}
+
 	job := vulkan.Job{
-		SPIRV: l.SPIRV, Grid: [3]uint32{l.Grid.X, l.Grid.Y, l.Grid.Z}, Inline: l.Inline, Bindings: l.Bindings,
+		SPIRV: l.SPIRV, Grid: [3]uint32{l.Grid.X, l.Grid.Y, l.Grid.Z}, Constants: constants, Inline: l.Inline, Bindings: l.Bindings,
 	}
-
-	if l.BlockFree {
-		sizes, err := blockConstants(l)
-		if err != nil {
-			return nil, err
-		}
-		job.Constants = sizes
-	}
-
-	if l.Manifest != nil {
-		for _, c := range l.Manifest.Constants {
-			if slices.ContainsFunc(job.Constants, func(o vulkan.Constant) bool { return o.ID == c.ID }) {
-				continue // of the workgroup's size: only the default
-			}
-			job.Constants = append(job.Constants, vulkan.Constant{ID: c.ID, Value: c.Value, Bytes: 4})
-		}
-	}
-
 	return e.Process.Run(&job)
 }
 

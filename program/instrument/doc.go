@@ -72,8 +72,9 @@
 //
 // # Which trap is told
 //
-// Lanes record before each barrier of the workgroup and when they return: what
-// another lane makes of a wrong value behind a barrier comes too late. The lane that
+// A lane claims the slot before each barrier of the workgroup and when it returns:
+// what another lane makes of a wrong value behind a barrier comes too late. The words
+// are written when it returns, so a slot is decoded when its launch has ended. The lane that
 // comes first to the slot is told. The lane engine tells the first
 // in its own order, so the two may name different lanes, and different places if
 // lanes went different ways.

@@ -41,6 +41,7 @@ func (r *rewriter) writeHelpers() {
 		r.writePoll()
 	}
 	r.writeRecord()
+	r.writeClaim()
 }
 
 func (r *rewriter) begin(id, result spirv.ID, params ...spirv.ID) (args []spirv.ID) {
@@ -105,12 +106,13 @@ func (r *rewriter) writePoll() {
 	}
 }
 
-// writeRecord writes void record(): if the lane has something to tell, and no other
-// lane of the entry was first, its words go into the slot.
-func (r *rewriter) writeRecord() {
+// writeClaim writes void claim(): a lane that has something to tell takes the slot
+// of its entry, unless another lane was first. It is called before each barrier, and
+// so does no more than that.
+func (r *rewriter) writeClaim() {
 	u, b := r.u32(), r.boolean()
-	tell, won, told, done := r.newID(), r.newID(), r.newID(), r.newID()
-	r.begin(r.helper(&r.helpers.record), r.void())
+	tell, done := r.newID(), r.newID()
+	r.begin(r.helper(&r.helpers.claim), r.void())
 	s := r.load(u, r.vars.site)
 	r.branch(r.op(spirv.OpINotEqual, b, s, r.load(u, r.vars.told)), tell, done, done)
 
@@ -118,7 +120,21 @@ func (r *rewriter) writeRecord() {
 	r.do(spirv.OpStore, r.vars.told, s)
 	none := r.word(0)
 	old := r.op(spirv.OpAtomicCompareExchange, u, r.slotWord(SiteOff), r.scope(), none, none, s, none)
-	r.branch(r.op(spirv.OpIEqual, b, old, none), won, told, told)
+	r.do(spirv.OpStore, r.vars.mine, r.op(spirv.OpIEqual, b, old, none))
+	r.do(spirv.OpBranch, done)
+	r.label(done)
+	r.do(spirv.OpReturn)
+	r.do(spirv.OpFunctionEnd)
+}
+
+// writeRecord writes void record(), which is called before each return of the entry
+// point: if the slot is the lane's, its words go there.
+func (r *rewriter) writeRecord() {
+	u, b := r.u32(), r.boolean()
+	won, done := r.newID(), r.newID()
+	r.begin(r.helper(&r.helpers.record), r.void())
+	r.op(spirv.OpFunctionCall, r.void(), r.helper(&r.helpers.claim))
+	r.branch(r.load(b, r.vars.mine), won, done, done)
 
 	r.label(won)
 	lane := r.builtIn(spirv.BuiltInLocalInvocationIndex, 1)
@@ -129,10 +145,7 @@ func (r *rewriter) writeRecord() {
 	for k, v := range r.vars.index {
 		r.do(spirv.OpStore, r.slotWord(IndexOff+4*k), r.load(u, v))
 	}
-	r.op(spirv.OpAtomicUMin, u, r.trapWord(r.word(0)), r.scope(), none, r.load(u, r.vars.entry))
-	r.do(spirv.OpBranch, told)
-
-	r.label(told)
+	r.op(spirv.OpAtomicUMin, u, r.trapWord(r.word(0)), r.scope(), r.word(0), r.load(u, r.vars.entry))
 	r.do(spirv.OpBranch, done)
 	r.label(done)
 	r.do(spirv.OpReturn)

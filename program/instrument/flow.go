@@ -253,7 +253,7 @@ func (r *rewriter) inst(in *spirv.Inst) {
 
 	case spirv.OpControlBarrier:
 		// A trap before a barrier is told before what comes of it behind the barrier.
-		r.op(spirv.OpFunctionCall, r.void(), r.helper(&r.helpers.record))
+		r.op(spirv.OpFunctionCall, r.void(), r.helper(&r.helpers.claim))
 		r.body.copy(in)
 
 	case spirv.OpSDiv, spirv.OpUDiv, spirv.OpSRem, spirv.OpSMod, spirv.OpUMod:

@@ -46,6 +46,7 @@ func rewrite(p *verify.Program, cleared bool) (*Program, error) {
 	r.binding = uint32(len(p.Info.Bindings))
 	r.copyGlobals()
 	r.vars.site, r.vars.told, r.vars.entry = r.private(r.u32()), r.private(r.u32()), r.private(r.u32())
+	r.vars.mine = r.private(r.boolean())
 	r.vars.left, r.vars.rounds, r.vars.most = r.private(r.u32()), r.private(r.u32()), r.private(r.u32())
 	r.declareTrap()
 	r.declareInline()
@@ -98,7 +99,7 @@ type rewriter struct {
 
 	// Variables of the lane.
 	vars struct {
-		site, told         spirv.ID // what happened first, and what was recorded
+		site, told, mine   spirv.ID // what happened first, what was told, whether the slot is the lane's
 		entry              spirv.ID
 		left, rounds, most spirv.ID // rounds until the next poll, before the last, at most
 		index              []spirv.ID
@@ -107,6 +108,7 @@ type rewriter struct {
 	helpers struct {
 		note   []spirv.ID // by the number of indices
 		poll   spirv.ID
+		claim  spirv.ID
 		record spirv.ID
 	}
 

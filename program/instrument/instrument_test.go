@@ -28,9 +28,7 @@ func room() verify.Limits {
 func again(t testing.TB, p *verify.Program, i *instrument.Program) *verify.Program {
 	t.Helper()
 	m := &program.Manifest{Name: "instrumented", Tolerance: &p.Info.Tolerance}
-	for _, c := range constants(p) {
-		m.Constants = append(m.Constants, c)
-	}
+	m.Constants = append(m.Constants, constants(p)...)
 	bundle, err := program.Encode(i.Module, m)
 	require.NoError(t, err)
 	out, err := verify.Admit(bundle, room())
