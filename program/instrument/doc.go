@@ -73,18 +73,18 @@
 // # Which trap is told
 //
 // A lane claims the slot before each barrier of the workgroup and when it returns:
-// what another lane makes of a wrong value behind a barrier comes too late. The words
-// are written when it returns, so a slot is decoded when its launch has ended. The lane that
-// comes first to the slot is told. The lane engine tells the first
-// in its own order, so the two may name different lanes, and different places if
-// lanes went different ways.
+// what another lane makes of a wrong value behind a barrier comes too late. It writes
+// its words when it returns, so a slot is decoded when its launch has ended. The lane
+// that comes first is told. The lane engine tells the first in its own order, so the
+// two may name different lanes, and different places if lanes went different ways.
 //
 // Nothing here is trusted but the verifier: Instrument takes time and memory in
 // proportion to the module, never panics on an admitted one, and refuses with
 // CodeFlow the control flow that it cannot bound. A slot is the word of a device:
 // Decode reads each word once, and bounds it.
 //
-// Files: instrument.go the rewriter, module.go the sections, entry.go prologue and helpers, flow.go blocks and
-// loops, graph.go their nesting, count.go loops that need no look, access.go memory, arith.go the rest,
-// emit.go words, types.go layouts, slot.go the trap buffer.
+// Files: instrument.go the rewriter, module.go the sections, entry.go prologue and
+// helpers, flow.go blocks and loops, graph.go their nesting, count.go loops that need
+// no look, access.go memory, arith.go the rest, emit.go words, types.go layouts,
+// slot.go the trap buffer.
 package instrument
