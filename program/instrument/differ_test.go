@@ -103,7 +103,7 @@ func run(p *verify.Program, i *instrument.Program, ip *verify.Program, o lane.Op
 		return nil, err
 	}
 	at, early := instrument.First(x.trap)
-	if x.report.End != instrument.Whole && (!early || at > entry) {
+	if x.result.Trap.Kind == outcome.NoTrap && x.report.End != instrument.Whole && (!early || at > entry) {
 		return nil, fmt.Errorf("entry %d recorded %v, and the head says %d", entry, x.report, at)
 	}
 	return x, nil
@@ -197,10 +197,9 @@ func compare(p *verify.Program, o lane.Options, l *lane.Launch, r lane.Result, g
 		return nil
 	case got.result.Trap.Kind == outcome.DivergentBarrier && v.trapped:
 		// A lane that trapped went on another way than the others. On the engine
-		// that ends the launch, maybe before the lane tells.
-		if v.stuck = true; got.report.End == instrument.Whole {
-			return nil
-		}
+		// that ends the launch, before the lane has written its words.
+		v.stuck = true
+		return nil
 	case got.result.Trap.Kind != outcome.NoTrap:
 		return fmt.Errorf("the instrumented program traps with {%v}, the plain one with {%v}", got.result.Trap, r.Trap)
 	}
