@@ -20,7 +20,7 @@ type memory struct {
 	g      *GPU
 	layout *layout
 	n      int
-	shared *client.Buffer // nil in Host
+	shared *client.Buffer // nil in Host; in Device this process cannot map it
 
 	// g.mu guards what follows.
 	freed bool
@@ -39,6 +39,8 @@ func Alloc[T any, S Space](ctx context.Context, g *GPU, n int) (*Buffer[T, S], e
 		usage = 0
 	case Staging:
 		usage = client.Upload | client.Readback
+	case Device:
+		usage = client.Device
 	}
 	m, err := g.alloc(ctx, layoutOf[T](), n, usage)
 	if err != nil {

@@ -63,17 +63,11 @@ func upload[T any](ctx context.Context, op string, b *Buffer[T, Host]) (*Buffer[
 	return made, nil
 }
 
-// write and read are all that knows how this process reaches memory of the device.
+// write and read are how this process reaches memory of the device.
 
-func (m *memory) write(_ context.Context, p []byte) error {
-	_, err := m.shared.WriteAt(p, 0)
-	return err
-}
+func (m *memory) write(ctx context.Context, p []byte) error { return m.shared.Upload(ctx, p, 0) }
 
-func (m *memory) read(_ context.Context, p []byte) error {
-	_, err := m.shared.ReadAt(p, 0)
-	return err
-}
+func (m *memory) read(ctx context.Context, p []byte) error { return m.shared.Download(ctx, p, 0) }
 
 // consume takes the buffer from its owner.
 func (m *memory) consume(op string) error {
