@@ -68,7 +68,7 @@ func randomFloats(r *rand.Rand, n int) []byte {
 	return floatBytes(list...)
 }
 
-var linearKernels = []string{"linear_f32", "linear_f16", "linear_bf16", "linear_q8_0", "linear_q4_0", "linear_i8"}
+var linearKernels = []string{"linear_f32", "linear_f16", "linear_bf16", "linear_q8_0", "linear_q4_0", "linear_q5_1", "linear_i8"}
 
 // The result of a row of x depends only on that row: neither on the number of other
 // rows nor on its place in the batch.

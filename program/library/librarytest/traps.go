@@ -69,7 +69,7 @@ var traps = map[string][]trap{
 	},
 	"embed_f16":           embed16Traps,
 	"embed_bf16":          embed16Traps,
-	"embed_q4_0":          embedQ4Traps,
+	"embed_q4_0":          embedBlockTraps(q4Bytes, 32),
 	"embed_i8":            embedI8Traps,
 	"linear_f32":          linearTraps(4, 1),
 	"linear_f16":          linearTraps(2, 1),

@@ -5,9 +5,10 @@ import "math"
 // linearTraps are traps of a kernel linear_* with this many bytes of weights for
 // this many elements; it has columns in multiples of the elements.
 func linearTraps(bytes, elements uint32) []trap {
-	const rows, cols, batch, stride, at = 40, 64, 5, 41, 2 // rows of two workgroups
+	const rows, batch, stride, at = 40, 5, 41, 2 // rows of two workgroups
 	const yWords = (batch-1)*stride + at + rows
 	const most = math.MaxUint32
+	cols := max(64, elements)
 	w := func(n uint32) uint32 { return n / elements * bytes }
 	sized := func(size ...uint32) []byte { return inline(size) }
 	right := sized(rows, cols, batch, 0, stride, at)
@@ -149,12 +150,15 @@ var embed16Traps = []trap{
 	{"sizes that wrap", []uint32{2 * 40, 4 * 4, 4 * 40}, inline(u(1 << 30)), 2},
 }
 
-var embedQ4Traps = []trap{
-	{"no such token", []uint32{q4Bytes * 5, 4 * 3, 4 * 96}, inline(u(32)), 0},
-	{"half a row", []uint32{q4Bytes*16 - 1, 4 * 1, 4 * 64}, inline(u(64)), 0},
-	{"the most of a row", []uint32{q4Bytes*80 - 1, 4 * 1, 4 * 320}, inline(u(320)), 0},
-	{"short y", []uint32{q4Bytes * 5, 4 * 3, 4 * 95}, inline(u(32)), 2},
-	{"dim not a multiple of 32", []uint32{q4Bytes * 5, 4 * 3, 4 * 200}, inline(u(31)), 2},
+// embedBlockTraps are of a table of blocks of n elements.
+func embedBlockTraps(bytes, n uint32) []trap {
+	return []trap{
+		{"no such token", []uint32{bytes * 5, 4 * 3, 4 * 3 * n}, inline(n), 0},
+		{"half a row", []uint32{bytes*16 - 1, 4 * 1, 4 * 2 * n}, inline(2 * n), 0},
+		{"the most of a row", []uint32{bytes*80 - 1, 4 * 1, 4 * 10 * n}, inline(10 * n), 0},
+		{"short y", []uint32{bytes * 5, 4 * 3, 4 * (3*n - 1)}, inline(n), 2},
+		{"dim not whole blocks", []uint32{bytes * 5, 4 * 3, 4 * 7 * n}, inline(n - 1), 2},
+	}
 }
 
 var embedI8Traps = []trap{
