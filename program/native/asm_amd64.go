@@ -186,6 +186,9 @@ func dot16I8SmallAVX512(y *float32, w *byte, s, x *float32, cols, shift, sstride
 func expandI8GroupsAVX2(dst []float32, w []byte, s *float32, group int, subnormals subnormals)
 
 //go:noescape
+func expandI8OffsetsAVX2(dst []float32, w []byte, s, o *float32, group int, subnormals subnormals)
+
+//go:noescape
 func expandI8SmallAVX2(dst []float32, w []byte, s *float32, shift int, subnormals subnormals)
 
 //go:noescape

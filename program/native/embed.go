@@ -14,7 +14,7 @@ func embedOf(t weightType, p pace) *Body {
 	case typeI8:
 		s = shape{bindings: 4, inlineWords: 2, write: 3, write2: -1, bytes: 1 << 0}
 	default:
-		s.halves = 1 << 0
+		s.alignment(t)
 	}
 
 	y := s.write
@@ -76,6 +76,9 @@ func embedOf(t weightType, p pace) *Body {
 func embedWords(t weightType, c *Call) uint64 {
 	if t == typeI8 && c.inline(1) > 0 {
 		return c.inline(0) * (1 + runWords/min(runWords, c.inline(1)))
+	}
+	if t.inBlocks() {
+		return c.inline(0) * unpackWords
 	}
 	return c.inline(0)
 }

@@ -193,6 +193,43 @@ done:
 	KEEP
 	RET
 
+// func expandI8OffsetsAVX2(dst []float32, w []byte, s, o *float32, group int, subnormals subnormals)
+// As expandI8GroupsAVX2, plus the offset of each group.
+TEXT ·expandI8OffsetsAVX2(SB), NOSPLIT, $0-76
+	LDMXCSR subnormals+72(FP)
+	MOVQ dst_base+0(FP), DI
+	MOVQ dst_len+8(FP), DX
+	MOVQ w_base+24(FP), SI
+	MOVQ s+48(FP), BX
+	MOVQ o+56(FP), R8
+
+group:
+	TESTQ        DX, DX
+	JZ           done
+	MOVQ         group+64(FP), CX
+	SUBQ         CX, DX
+	VBROADCASTSS (BX), Y1
+	VBROADCASTSS (R8), Y2
+	ADDQ         $4, BX
+	ADDQ         $4, R8
+
+loop:
+	VPMOVSXBD (SI), Y0
+	VCVTDQ2PS Y0, Y0
+	VMULPS    Y1, Y0, Y0
+	VADDPS    Y2, Y0, Y0
+	VMOVUPS   Y0, (DI)
+	ADDQ      $8, SI
+	ADDQ      $32, DI
+	SUBQ      $8, CX
+	JNZ       loop
+	JMP       group
+
+done:
+	VZEROUPPER
+	KEEP
+	RET
+
 // func expandI8SmallAVX2(dst []float32, w []byte, s *float32, shift int, subnormals subnormals)
 // As expandI8GroupsAVX2, for groups of 1<<shift (1 to 4); len(dst) is a multiple of
 // eight.

@@ -48,6 +48,7 @@ func (e *engine) run(c *Call) outcome.Trap {
 
 // exact are the programs with bodies that give exactly the program's bits.
 var exact = []string{"argmax_f32", "copy", "embed_bf16", "embed_f16", "embed_f32", "embed_i8", "embed_q4_0", "embed_q8_0", "fill_u32",
+	"embed_iq4_nl", "embed_iq4_xs", "embed_mxfp4", "embed_q2_k", "embed_q3_k", "embed_q4_1", "embed_q4_k", "embed_q5_0", "embed_q5_1", "embed_q5_k", "embed_q6_k",
 	"next_token_f32", "rope_cache_f32", "rope_f32", "saxpy_f32", "topk_f32", "vecadd_f32",
 }
 

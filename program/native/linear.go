@@ -39,7 +39,7 @@ func linearShape(t weightType) shape {
 		s = shape{bindings: 4, inlineWords: 7, write: 3, write2: -1, bytes: 1 << 0}
 	case typeF32:
 	default:
-		s.halves = 1 << 0
+		s.alignment(t)
 	}
 	return s
 }
@@ -117,6 +117,9 @@ func linearOfType(t weightType) *Body {
 		Grain: func(c *Call) uint64 {
 			cols, batch := c.inline(1), min(c.inline(2), batchBlock)
 			words := cols * (1 + batch/tileFlops)
+			if t.inBlocks() {
+				words += cols * (unpackWords - 1)
+			}
 			if c.inline(0) < 16 {
 				words += batch * resultWords
 			}
@@ -182,7 +185,23 @@ var linearPaces = [...]pace{
 	typeQ8:   {words: 40},
 	typeQ4:   {words: 33},
 	typeI8:   {words: 40},
+
+	typeQ41:   {words: 300},
+	typeQ50:   {words: 300},
+	typeQ51:   {words: 300},
+	typeQ2K:   {words: 300},
+	typeQ3K:   {words: 300},
+	typeQ4K:   {words: 300},
+	typeQ5K:   {words: 300},
+	typeQ6K:   {words: 300},
+	typeIQ4NL: {words: 800},
+	typeIQ4XS: {words: 800},
+	typeMXFP4: {words: 800},
 }
+
+// unpackWords is the number of words read in the time that one of blocks takes to
+// unpack.
+const unpackWords = 4
 
 // expandPerNano is the number of signed bytes expanded in a nanosecond.
 const expandPerNano = 12

@@ -16,7 +16,21 @@ const (
 	typeQ8
 	typeQ4
 	typeI8
+	typeQ41
+	typeQ50
+	typeQ51
+	typeQ2K
+	typeQ3K
+	typeQ4K
+	typeQ5K
+	typeQ6K
+	typeIQ4NL
+	typeIQ4XS
+	typeMXFP4
 )
+
+// inBlocks reports whether expandBlocks does a type.
+func (t weightType) inBlocks() bool { return t > typeI8 }
 
 // blocks are, for each type, the values of a block and its bytes.
 var blocks = [...]struct{ values, bytes uint64 }{
@@ -26,6 +40,27 @@ var blocks = [...]struct{ values, bytes uint64 }{
 	typeQ8:   {q8Values, q8Bytes},
 	typeQ4:   {q4Values, q4Bytes},
 	typeI8:   {1, 1},
+
+	typeQ41:   {32, 20},
+	typeQ50:   {32, 22},
+	typeQ51:   {32, 24},
+	typeQ2K:   {256, 84},
+	typeQ3K:   {256, 110},
+	typeQ4K:   {256, 144},
+	typeQ5K:   {256, 176},
+	typeQ6K:   {256, 210},
+	typeIQ4NL: {32, 18},
+	typeIQ4XS: {256, 136},
+	typeMXFP4: {32, 17},
+}
+
+// alignment gives a shape the alignment that binding 0 has as blocks of a type.
+func (s *shape) alignment(t weightType) {
+	if blocks[t].bytes%2 == 0 {
+		s.halves = 1 << 0
+	} else {
+		s.bytes = 1 << 0
+	}
 }
 
 // matrix is the weights of a call: rows of cols values, or a table of them.
@@ -75,5 +110,8 @@ func (m *matrix) expand(dst []float32, r, n uint64) {
 			expandI8(dst[i:i+n], w[i:i+n], m.scales[at], m.subnormals)
 			i += n
 		}
+
+	default:
+		expandBlocks(m.t, dst, w, m.subnormals)
 	}
 }

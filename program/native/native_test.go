@@ -97,7 +97,8 @@ func refused(c *librarytest.Case) bool {
 	switch c.Kernel {
 	case "matmul_f32", "matmul_tiled_f32":
 		return call.inline(2) == 0
-	case "linear_bf16", "linear_f16", "linear_f32", "linear_i8", "linear_q4_0", "linear_q8_0":
+	case "linear_bf16", "linear_f16", "linear_f32", "linear_i8", "linear_q4_0", "linear_q8_0", "linear_iq4_nl", "linear_iq4_xs",
+		"linear_mxfp4", "linear_q2_k", "linear_q3_k", "linear_q4_1", "linear_q4_k", "linear_q5_0", "linear_q5_1", "linear_q5_k", "linear_q6_k":
 		return call.inline(1) == 0
 	case "matvec_f32", "matvec_wg_f32", "matvec_q8_0", "matvec_wg_q8_0":
 		return call.inline(1) == 0

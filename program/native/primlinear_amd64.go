@@ -27,7 +27,7 @@ func vectorsOnce() uint64 {
 }
 
 // direct reports whether there is code for rows of a type.
-func direct(t weightType) bool { return t == typeF32 || level >= levelAVX512 }
+func direct(t weightType) bool { return t == typeF32 || level >= levelAVX512 && !t.inBlocks() }
 
 // dotsF32 makes y, a multiple of rowsOnce, the products of the rows of w with x, or
 // adds them to it.
@@ -166,4 +166,23 @@ func expandGroups(dst []float32, w []byte, s []float32, group uint64, sub subnor
 		expandI8SmallAVX2(dst[:n], w, &s[0], mathbits.TrailingZeros64(group), sub)
 	}
 	return n
+}
+
+// expandScales makes dst, whole groups of a multiple of eight, signed bytes times the
+// scale of each group.
+func expandScales(dst []float32, q []byte, scales *[16]float32, group int, sub subnormals) {
+	if level >= levelAVX2 {
+		expandI8GroupsAVX2(dst, q, &scales[0], group, sub)
+		return
+	}
+	expandScalesGo(dst, q, scales, group)
+}
+
+// expandOffsets adds the offset of each group.
+func expandOffsets(dst []float32, q []byte, scales, offsets *[16]float32, group int, sub subnormals) {
+	if level >= levelAVX2 {
+		expandI8OffsetsAVX2(dst, q, &scales[0], &offsets[0], group, sub)
+		return
+	}
+	expandOffsetsGo(dst, q, scales, offsets, group)
 }

@@ -17,3 +17,11 @@ func expandI8(dst []float32, w []byte, s float32, _ subnormals)            { exp
 func groupsDirect(group, cols uint64) bool                                 { return false }
 func groupsAtOnce(uint64) bool                                             { return false }
 func expandGroups([]float32, []byte, []float32, uint64, subnormals) uint64 { return 0 }
+
+func expandScales(dst []float32, q []byte, scales *[16]float32, group int, _ subnormals) {
+	expandScalesGo(dst, q, scales, group)
+}
+
+func expandOffsets(dst []float32, q []byte, scales, offsets *[16]float32, group int, _ subnormals) {
+	expandOffsetsGo(dst, q, scales, offsets, group)
+}
