@@ -92,14 +92,37 @@ const (
 	Q8_0      // GGUF: 32 elements in 34 bytes, an F16 scale and 32 signed bytes
 	Q4_0      // GGUF: 32 elements in 18 bytes, an F16 scale and 16 bytes: element i low, element i+16 high, minus 8
 	I8        // llama2.c version 2: signed bytes, and an F32 scale for each Group of them, apart
+
+	// GGUF's other block types (ggml-common.h, block_*), which only the kernels decode.
+	Q4_1
+	Q5_0
+	Q5_1
+	IQ4_NL
+	MXFP4
+	Q2_K
+	Q3_K
+	Q4_K
+	Q5_K
+	Q6_K
+	IQ4_XS
+
+	Types // their number
 )
 
-var typeNames = [...]string{"f32", "f16", "bf16", "q8_0", "q4_0", "i8"}
+var types = [Types]struct {
+	name            string
+	elements, bytes int // of a block
+}{
+	F32: {"f32", 1, 4}, F16: {"f16", 1, 2}, BF16: {"bf16", 1, 2}, Q8_0: {"q8_0", 32, 34}, Q4_0: {"q4_0", 32, 18}, I8: {"i8", 1, 1},
+	Q4_1: {"q4_1", 32, 20}, Q5_0: {"q5_0", 32, 22}, Q5_1: {"q5_1", 32, 24}, IQ4_NL: {"iq4_nl", 32, 18}, MXFP4: {"mxfp4", 32, 17},
+	Q2_K: {"q2_k", 256, 84}, Q3_K: {"q3_k", 256, 110}, Q4_K: {"q4_k", 256, 144}, Q5_K: {"q5_k", 256, 176}, Q6_K: {"q6_k", 256, 210},
+	IQ4_XS: {"iq4_xs", 256, 136},
+}
 
 // String is the suffix of the kernels' names: "q8_0".
 func (t Type) String() string {
-	if int(t) < len(typeNames) {
-		return typeNames[t]
+	if t < Types {
+		return types[t].name
 	}
 	return fmt.Sprintf("type %d", uint8(t))
 }
@@ -107,18 +130,14 @@ func (t Type) String() string {
 // Block returns the size of a block in elements and in bytes; rows are whole
 // blocks.
 func (t Type) Block() (elements, bytes int) {
-	switch t {
-	case F16, BF16:
-		return 1, 2
-	case Q8_0:
-		return 32, 34
-	case Q4_0:
-		return 32, 18
-	case I8:
-		return 1, 1
+	if t < Types {
+		return types[t].elements, types[t].bytes
 	}
 	return 1, 4
 }
+
+// Packed reports whether only the kernels decode a type.
+func (t Type) Packed() bool { return t > I8 && t < Types }
 
 // Tensor is a matrix, row-major, or a vector (one row), in the mapped file. Its
 // bytes are not trusted: a process that can write the file can change them at any

@@ -23,7 +23,8 @@ machine. When the device or its driver goes, requests that had begun fail, and
 the model is loaded again as soon as there is a device.
 
 model:
-  --model FILE       GGUF (F32, F16, BF16, Q8_0, Q4_0), a llama2.c checkpoint, or a
+  --model FILE       GGUF (F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K
+                     to Q6_K, IQ4_NL, IQ4_XS, MXFP4), a llama2.c checkpoint, or a
                      folder of Hugging Face (config.json, *.safetensors,
                      tokenizer.json)
   --tokenizer FILE   the tokenizer of a llama2.c checkpoint, if it is not beside it

@@ -176,7 +176,9 @@ func (h *Header) tensor(c *cursor, i uint64) {
 		return
 	}
 
-	if per, bytes, ok := layoutOf(t.Type); ok {
+	if typ, ok := elementOf(t.Type); ok {
+		e, b := typ.Block()
+		per, bytes := uint64(e), uint64(b)
 		if t.Dims[0]%per != 0 {
 			c.failf("%s: rows of %d elements are no whole blocks of %s, which have %d", what, t.Dims[0], typeName(t.Type), per)
 			return

@@ -255,8 +255,10 @@ func TestTensors(t *testing.T) {
 	require.ErrorContains(t, loadLie(t, biased), "tensor output.bias-y: is not of a llama model")
 
 	at := bytes.Index(data, []byte("blk.0.attn_q.weight")) + len("blk.0.attn_q.weight") + 4 + 2*8
+	data[at] = 16
+	require.ErrorContains(t, loadLie(t, data), "tensor blk.0.attn_q.weight: type iq2_xxs is not supported")
 	data[at] = 12
-	require.ErrorContains(t, loadLie(t, data), "tensor blk.0.attn_q.weight: type q4_k is not supported")
+	require.ErrorContains(t, loadLie(t, data), "tensor blk.0.attn_q.weight: rows of 32 elements are no whole blocks of q4_k, which have 256")
 	data[at] = 99
 	require.ErrorContains(t, loadLie(t, data), "tensor blk.0.attn_q.weight: type 99 is not supported")
 }

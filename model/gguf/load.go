@@ -15,8 +15,8 @@ import (
 const maxTemplate = 1 << 20 // bytes of a chat template
 
 // Load is the model of a file. Its tensors stay in data, except those that must be
-// converted: norms in half precision, factors of the positions, and matrices of
-// q6_k, which become q8_0. Errors are gpuerr.Invalid and name the part.
+// converted: norms in half precision, and factors of the positions. Errors are
+// gpuerr.Invalid and name the part.
 func Load(data []byte) (*model.File, error) {
 	h, err := Parse(data)
 	if err != nil {
@@ -237,8 +237,9 @@ func (g *found) get(name string, rows, cols int) model.Tensor {
 		g.err = gpuerr.New(gpuerr.Invalid, "tensor %s: is missing", name)
 		return model.Tensor{}
 	}
-	if _, _, ok := layoutOf(t.Type); !ok {
-		g.err = gpuerr.New(gpuerr.Invalid, "tensor %s: type %s is not supported; f32, f16, bf16, q8_0, q4_0 and q6_k are", name, typeName(t.Type))
+	typ, ok := elementOf(t.Type)
+	if !ok {
+		g.err = gpuerr.New(gpuerr.Invalid, "tensor %s: type %s is not supported; f32, f16, bf16, q8_0, q4_0, q4_1, q5_0, q5_1, q2_k to q6_k, iq4_nl, iq4_xs and mxfp4 are", name, typeName(t.Type))
 		return model.Tensor{}
 	}
 
@@ -251,15 +252,6 @@ func (g *found) get(name string, rows, cols int) model.Tensor {
 	}
 
 	g.used[name] = true
-	if t.Type == typeQ6K {
-		m, err := fromQ6K(t.Data, int(want[1]), cols)
-		if err != nil {
-			g.err = fmt.Errorf("tensor %s: %w", name, err)
-		}
-		return m
-	}
-
-	typ, _ := elementOf(t.Type)
 	return model.Tensor{Type: typ, Rows: int(want[1]), Cols: cols, Data: t.Data}
 }
 

@@ -32,7 +32,11 @@ var sizes = [...]uint64{1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8}
 const maxDepth = 4
 
 // The tensor types of ggml that this package reads.
-var elements = map[uint32]model.Type{0: model.F32, 1: model.F16, 2: model.Q4_0, 8: model.Q8_0, 30: model.BF16}
+var elements = map[uint32]model.Type{
+	0: model.F32, 1: model.F16, 2: model.Q4_0, 3: model.Q4_1, 6: model.Q5_0, 7: model.Q5_1, 8: model.Q8_0,
+	10: model.Q2_K, 11: model.Q3_K, 12: model.Q4_K, 13: model.Q5_K, 14: model.Q6_K,
+	20: model.IQ4_NL, 23: model.IQ4_XS, 30: model.BF16, 39: model.MXFP4,
+}
 
 func elementOf(ggml uint32) (model.Type, bool) {
 	t, ok := elements[ggml]
@@ -42,9 +46,8 @@ func elementOf(ggml uint32) (model.Type, bool) {
 // typeNames are the other tensor types of ggml that occur in files; this package
 // refuses them.
 var typeNames = map[uint32]string{
-	3: "q4_1", 6: "q5_0", 7: "q5_1", 9: "q8_1", 10: "q2_k", 11: "q3_k", 12: "q4_k", 13: "q5_k", 14: "q6_k", 15: "q8_k",
-	16: "iq2_xxs", 17: "iq2_xs", 18: "iq3_xxs", 19: "iq1_s", 20: "iq4_nl", 21: "iq3_s", 22: "iq2_s", 23: "iq4_xs",
-	24: "i8", 25: "i16", 26: "i32", 27: "i64", 28: "f64", 29: "iq1_m", 34: "tq1_0", 35: "tq2_0", 39: "mxfp4",
+	9: "q8_1", 15: "q8_k", 16: "iq2_xxs", 17: "iq2_xs", 18: "iq3_xxs", 19: "iq1_s", 21: "iq3_s", 22: "iq2_s",
+	24: "i8", 25: "i16", 26: "i32", 27: "i64", 28: "f64", 29: "iq1_m", 34: "tq1_0", 35: "tq2_0",
 }
 
 // value is one value of the metadata, in place.

@@ -58,7 +58,7 @@ func checkFile(f *model.File) error {
 }
 
 func checkMatrix(name string, t *model.Tensor, rows, cols int) error {
-	if t.Type > model.I8 {
+	if t.Type >= model.Types {
 		return gpuerr.New(gpuerr.Invalid, "%s: %v is no type of a tensor", name, t.Type)
 	}
 	if t.Rows != rows || t.Cols != cols {

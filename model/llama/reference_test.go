@@ -35,6 +35,21 @@ func TestAgainstReference(t *testing.T) {
 		}},
 	}
 
+	var small, large []model.Type
+	for typ := range model.Types {
+		if elements, _ := typ.Block(); elements == 256 {
+			large = append(large, typ)
+		} else if typ.Packed() {
+			small = append(small, typ)
+		}
+	}
+	c := cases["mixed"]
+	c.types = small
+	cases["blocks of 32"] = c
+	c.types = large
+	c.change = func(c *model.Config) { c.Dim, c.Hidden, c.Heads, c.KVHeads, c.HeadDim = 256, 512, 4, 2, 64 }
+	cases["blocks of 256"] = c
+
 	for _, typ := range all {
 		c := cases["mixed"]
 		c.types = []model.Type{typ}

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 
 	"capgpu/model"
+	"capgpu/program/library/librarytest"
 )
 
 // shape is a small model in which all dimensions differ.
@@ -84,6 +85,11 @@ func (r *weightMaker) matrix(rows, cols int) model.Tensor {
 				binary.LittleEndian.PutUint16(block, half(float32(size/64*(0.5+r.Float64()))))
 			case model.Q4_0:
 				binary.LittleEndian.PutUint16(block, half(float32(size/4*(0.5+r.Float64()))))
+			case model.I8:
+			default:
+				packed := librarytest.BlockTypes[t.Type.String()]
+				block = packed.Draw(r.Rand)
+				packed.Shrink(block, int(math.Ceil(-math.Log2(size))))
 			}
 		}
 

@@ -6,6 +6,7 @@ import (
 
 	"capgpu/gpuerr"
 	"capgpu/model"
+	"capgpu/program/library/librarytest"
 )
 
 // loading keeps the first error in a model's tensors.
@@ -92,7 +93,11 @@ func Floats(t *model.Tensor) ([]float64, error) {
 		}
 
 	default:
-		return nil, gpuerr.New(gpuerr.Invalid, "%s is not known", t.Type)
+		packed, ok := librarytest.BlockTypes[t.Type.String()]
+		if !ok {
+			return nil, gpuerr.New(gpuerr.Invalid, "%s is not known", t.Type)
+		}
+		return packed.Decode(t.Data), nil
 	}
 
 	return out, nil

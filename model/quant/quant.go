@@ -147,10 +147,13 @@ func encodeI8(dst []byte, src []float32) (scale float32) {
 }
 
 // Decode returns all elements of a tensor, row after row. It returns gpuerr.Invalid
-// if the length of Data or Scales does not fit the shape.
+// if the length of Data or Scales does not fit the shape, and for packed types.
 func Decode(t *model.Tensor) ([]float32, error) {
 	if err := Check(t); err != nil {
 		return nil, err
+	}
+	if t.Type.Packed() {
+		return nil, gpuerr.New(gpuerr.Invalid, "%s is decoded by kernels only", t.Type)
 	}
 	out := make([]float32, t.Rows*t.Cols)
 	for r := range t.Rows {
@@ -163,7 +166,7 @@ func Decode(t *model.Tensor) ([]float32, error) {
 func Check(t *model.Tensor) error {
 	per, _ := t.Type.Block()
 	switch {
-	case t.Type > model.I8:
+	case t.Type >= model.Types:
 		return gpuerr.New(gpuerr.Invalid, "there is no %s", t.Type)
 	case t.Rows < 1 || t.Cols < 1 || t.Rows > math.MaxInt/4/t.Cols || t.Cols%per != 0:
 		return gpuerr.New(gpuerr.Invalid, "%d rows of %d cannot be stored as %s", t.Rows, t.Cols, t.Type)
@@ -182,7 +185,7 @@ func Check(t *model.Tensor) error {
 	return nil
 }
 
-// Row is row r of a tensor that passes Check; len(out) is t.Cols.
+// Row is row r of a tensor that passes Check and is of no packed type; len(out) is t.Cols.
 func Row(t *model.Tensor, r int, out []float32) {
 	per, bytes := t.Type.Block()
 	data := t.Data[r*t.Cols/per*bytes:][:t.Cols/per*bytes]

@@ -62,6 +62,21 @@ func (t *BlockType) Draw(r *rand.Rand) []byte {
 	return b
 }
 
+// Shrink divides the elements of a block by 2^n, where its scales allow it exactly.
+func (t *BlockType) Shrink(b []byte, n int) {
+	if t.scale < 0 {
+		b[0] -= byte(min(n, int(b[0])))
+	}
+	for _, at := range []int{t.scale, t.low} {
+		if at < 0 {
+			continue
+		}
+		if v := binary.LittleEndian.Uint16(b[at:]); int(v>>10&31) > n {
+			binary.LittleEndian.PutUint16(b[at:], v-uint16(n)<<10)
+		}
+	}
+}
+
 // Decode returns the elements of whole blocks.
 func (t *BlockType) Decode(data []byte) []float64 {
 	out := make([]float64, len(data)/t.Bytes*t.Elements)
