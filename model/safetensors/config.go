@@ -144,11 +144,22 @@ func (c *config) supported() error {
 		return gpuerr.New(gpuerr.Invalid, "partial_rotary_factor: %g is not supported; 1 is", *c.PartialRotary)
 
 	case len(c.Quantised) > 0 && string(c.Quantised) != "null":
-		return gpuerr.New(gpuerr.Invalid, "quantization_config: quantised tensors are not supported in this format")
+		return quantised(c.Quantised)
 	case c.RopeScaling != nil && c.RopeParams != nil:
 		return gpuerr.New(gpuerr.Invalid, "rope_parameters: are there beside rope_scaling")
 	}
 	return nil
+}
+
+// quantised refuses quantised tensors by the name of their method (gptq, awq, fp8).
+func quantised(b []byte) error {
+	var q struct {
+		Method string `json:"quant_method"`
+	}
+	if err := json.Unmarshal(b, &q); err != nil || q.Method == "" {
+		return gpuerr.New(gpuerr.Invalid, "quantization_config: quantised tensors are not supported in this format; a GGUF of the model is")
+	}
+	return gpuerr.New(gpuerr.Invalid, "quantization_config: quant_method: %.40q is not supported; F32, F16 and BF16 are, or a GGUF of the model", q.Method)
 }
 
 // positions reads the base of the angles and the scaling of positions.

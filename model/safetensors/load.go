@@ -267,7 +267,12 @@ func weights(f *model.File, all map[string]*tensor, tied bool) error {
 	}
 
 	g := &taking{all: all, used: map[string]bool{}}
-	w.Embed = g.get("model.embed_tokens.weight", c.Vocab, c.Dim)
+	// Of tensors that share memory, writers of the format keep one name, either.
+	table := "model.embed_tokens.weight"
+	if tied && all[table] == nil && all["lm_head.weight"] != nil {
+		table = "lm_head.weight"
+	}
+	w.Embed = g.get(table, c.Vocab, c.Dim)
 	w.Norm = g.vector("model.norm.weight", c.Dim)
 	if tied {
 		w.Output = w.Embed

@@ -114,3 +114,17 @@ func TestWriteRefuses(t *testing.T) {
 	f.Tokenizer = nil
 	require.ErrorContains(t, safetensors.Write(none, f, safetensors.Options{}, nil), "tokenizer: ")
 }
+
+// Of tied tensors a file may have either name.
+func TestTiedAlias(t *testing.T) {
+	f := small(t, func(o *synth.Options) { o.Tied = true })
+	files := swap(t, folder(t, f, safetensors.Options{}), safetensors.SingleFile, "model.embed_tokens.weight", "lm_head.weight")
+	got, err := safetensors.Load(parts(files))
+	require.NoError(t, err)
+	require.True(t, got.Weights.Tied())
+	require.Equal(t, f.Weights.Embed, got.Weights.Embed)
+
+	untied := swap(t, files, safetensors.ConfigFile, `"tie_word_embeddings": true`, `"tie_word_embeddings": false`)
+	_, err = safetensors.Load(parts(untied))
+	require.ErrorContains(t, err, "tensor model.embed_tokens.weight: is missing")
+}

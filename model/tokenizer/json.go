@@ -81,6 +81,7 @@ type jsonFile struct {
 		Merges       jsonMerges `json:"merges"`
 		UnkToken     *string    `json:"unk_token"`
 		ByteFallback bool       `json:"byte_fallback"`
+		FuseUnk      bool       `json:"fuse_unk"`
 		IgnoreMerges bool       `json:"ignore_merges"`
 		Dropout      *float64   `json:"dropout"`
 		Prefix       *string    `json:"continuing_subword_prefix"`
@@ -283,13 +284,33 @@ func (r *jsonReader) vocab(f *jsonFile) error {
 	}
 
 	if r.s.Scheme == SentencePiece {
-		for b := range 256 {
-			if text := fmt.Sprintf("<0x%02X>", b); !seen[text] {
-				return fmt.Errorf("byte_fallback without %s", text)
+		return r.bytesOf(f, seen)
+	}
+	return nil
+}
+
+// bytesOf wants a piece for each byte, or for none: text without a piece is then
+// unknown, and adjacent unknown text one token (fuse_unk).
+func (r *jsonReader) bytesOf(f *jsonFile, seen map[string]bool) error {
+	missing, first := 0, ""
+	for b := range 256 {
+		if text := fmt.Sprintf("<0x%02X>", b); !seen[text] {
+			if missing++; first == "" {
+				first = text
 			}
 		}
 	}
 
+	switch {
+	case missing == 0:
+		return nil
+	case missing < 256:
+		return fmt.Errorf("byte_fallback without %s", first)
+	case r.s.Unk < 0:
+		return fmt.Errorf("byte_fallback without %s, and there is no unk_token", first)
+	case !f.Model.FuseUnk:
+		return fmt.Errorf("byte_fallback without %s, and fuse_unk is not true", first)
+	}
 	return nil
 }
 

@@ -168,3 +168,21 @@ func TestJSONHoles(t *testing.T) {
 	require.Empty(t, tok.Piece(450))
 	require.Equal(t, []int32{500}, tok.Encode("<|end|>", Encode{Special: true}))
 }
+
+// Without a piece for any byte, text without a piece is unknown: one token for
+// adjacent characters, if the file says so.
+func TestNoBytes(t *testing.T) {
+	text := strings.ReplaceAll(string(readGolden(t)["llama2"].Tokenizer), "<0x", "<1x")
+	require.Contains(t, text, `"fuse_unk":true`)
+	tok, _, err := FromJSON([]byte(text), nil)
+	require.NoError(t, err)
+	unk := int32(tok.Spec().Unk)
+	got := tok.Encode("\U0001F600漢\u0001", Encode{})
+	require.Equal(t, unk, got[len(got)-1])
+	require.NotEqual(t, unk, got[len(got)-2])
+
+	_, _, err = FromJSON([]byte(strings.Replace(text, `"fuse_unk":true`, `"fuse_unk":false`, 1)), nil)
+	require.ErrorContains(t, err, "byte_fallback without <0x00>, and fuse_unk is not true")
+	_, _, err = FromJSON([]byte(strings.Replace(text, `"unk_token":"<unk>"`, `"unk_token":null`, 1)), nil)
+	require.ErrorContains(t, err, "byte_fallback without <0x00>, and there is no unk_token")
+}
