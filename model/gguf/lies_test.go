@@ -195,7 +195,7 @@ func TestMetadata(t *testing.T) {
 		{"llama.rope.scale_linear", float32(4), ""},
 		{"llama.expert_count", uint32(8), "llama.expert_count: 8 is not supported"},
 		{"llama.expert_count", uint32(0), ""},
-		{"split.count", uint32(3), "split.count: "},
+		{"split.count", uint32(3), "split.no: is missing"},
 		{"split.count", uint32(1), ""},
 		{"llama.attention.causal", false, "llama.attention.causal: false"},
 		{"tokenizer.ggml.model", nil, "tokenizer.ggml.model: is missing"},

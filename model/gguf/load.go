@@ -14,11 +14,12 @@ import (
 
 const maxTemplate = 1 << 20 // bytes of a chat template
 
-// Load is the model of a file. Its tensors stay in data, except those that must be
+// Load is the model of a file, or of the files that it was split into, in order. Its
+// tensors stay in them, except those that must be
 // converted: norms in half precision, and factors of the positions. Errors are
 // gpuerr.Invalid and name the part.
-func Load(data []byte) (*model.File, error) {
-	h, err := Parse(data)
+func Load(files ...[]byte) (*model.File, error) {
+	h, err := join(files)
 	if err != nil {
 		return nil, err
 	}
@@ -170,10 +171,6 @@ func (h *Header) unsupported() error {
 		if ok && x != 0 {
 			return gpuerr.New(gpuerr.Invalid, "%s: %g is not supported", key, x)
 		}
-	}
-
-	if n, ok, err := h.uint("split.count", math.MaxUint16); err != nil || (ok && n > 1) {
-		return gpuerr.New(gpuerr.Invalid, "split.count: a model in several files is not supported; put them together (llama-gguf-split --merge)")
 	}
 
 	for key, want := range map[string]bool{"llama.use_parallel_residual": false, "llama.attention.causal": true} {

@@ -24,6 +24,11 @@ const alignment = 32
 // rope_freqs.weight. It returns gpuerr.Invalid for anything that the format cannot
 // hold: tensors of I8, and rules of a tokenizer that have no key.
 func Write(w io.Writer, f *model.File, content quant.Content) error {
+	return WriteSplit([]io.Writer{w}, f, content)
+}
+
+// WriteSplit is Write to several files, with about as many tensors in each.
+func WriteSplit(files []io.Writer, f *model.File, content quant.Content) error {
 	if content == nil {
 		content = quant.Own
 	}
@@ -46,11 +51,28 @@ func Write(w io.Writer, f *model.File, content quant.Content) error {
 		all = append(all, named{"rope_freqs.weight", &t, func(*model.Tensor) (model.Tensor, error) { return t, nil }})
 	}
 
-	var p printer
-	if err := p.metadata(f); err != nil {
-		return err
+	for i, w := range files {
+		var p printer
+		if i == 0 {
+			if err := p.metadata(f); err != nil {
+				return err
+			}
+		}
+		if len(files) > 1 {
+			p.setUint("split.no", i)
+			p.setUint("split.count", len(files))
+			p.setUint("split.tensors.count", len(all))
+		}
+		part := all[len(all)*i/len(files) : len(all)*(i+1)/len(files)]
+		if err := writeFile(w, &p, part, content); err != nil {
+			return err
+		}
 	}
+	return nil
+}
 
+// writeFile writes metadata, and tensors.
+func writeFile(w io.Writer, p *printer, all []named, content quant.Content) error {
 	var front printer
 	front.WriteString(magic)
 	front.u32(3)

@@ -9,7 +9,6 @@ import (
 
 	"capgpu/gpuerr"
 	"capgpu/model"
-	"capgpu/model/gguf"
 	"capgpu/model/llama2c"
 	"capgpu/model/mapped"
 	"capgpu/model/tokenizer"
@@ -40,25 +39,26 @@ func OpenWith(path string, o Options) (*model.File, error) {
 		return nil, err
 	}
 
+	open := splits{files: []*mapped.File{m}}
 	var f *model.File
 	err = mapped.Guard(func() error {
 		var err error
 		if data := m.Bytes(); strings.HasPrefix(string(data[:min(4, len(data))]), "GGUF") {
-			f, err = gguf.Load(data)
+			f, err = open.load(path)
 		} else {
 			f, err = checkpoint(path, data, o)
 		}
 		return err
 	})
 	if err != nil {
-		m.Close()
+		open.close()
 		return nil, fmt.Errorf("%s: %w", filepath.Base(path), err)
 	}
 	if f.Name == "" {
 		f.Name = stem(path)
 	}
 
-	return model.NewFile(*f, m.Close), nil
+	return model.NewFile(*f, open.close), nil
 }
 
 // stem is a file's name without folder and extension.

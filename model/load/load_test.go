@@ -215,3 +215,28 @@ func TestChangedUnderUs(t *testing.T) {
 	changing.Wait()
 	t.Logf("%d of 100 loaded", loaded)
 }
+
+// A model in several files is opened by the name of any of them.
+func TestSplitFiles(t *testing.T) {
+	dir, f := t.TempDir(), tiny(t)
+	var buffers [3]bytes.Buffer
+	require.NoError(t, gguf.WriteSplit([]io.Writer{&buffers[0], &buffers[1], &buffers[2]}, f, nil))
+	names := []string{"m-00001-of-00003.gguf", "m-00002-of-00003.gguf", "m-00003-of-00003.gguf"}
+	for i, name := range names {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), buffers[i].Bytes(), 0o600))
+	}
+
+	for _, name := range names {
+		got, err := load.Open(filepath.Join(dir, name))
+		require.NoError(t, err)
+		require.Equal(t, f.Weights, got.Weights)
+		require.NoError(t, got.Close())
+	}
+
+	require.NoError(t, os.Rename(filepath.Join(dir, names[1]), filepath.Join(dir, "other.gguf")))
+	_, err := load.Open(filepath.Join(dir, "other.gguf"))
+	require.ErrorContains(t, err, "split.count: is file 2 of 3, and its name does not end in -00002-of-00003.gguf")
+	_, err = load.Open(filepath.Join(dir, names[0]))
+	require.ErrorIs(t, err, gpuerr.IO)
+	require.ErrorContains(t, err, names[1])
+}
