@@ -267,7 +267,7 @@ func weights(f *model.File, all map[string]*tensor, tied bool) error {
 	}
 
 	g := &taking{all: all, used: map[string]bool{}}
-	// Of tensors that share memory, writers of the format keep one name, either.
+	// Writers of the format keep one name of tensors that share memory, either.
 	table := "model.embed_tokens.weight"
 	if tied && all[table] == nil && all["lm_head.weight"] != nil {
 		table = "lm_head.weight"

@@ -115,7 +115,7 @@ func TestWriteRefuses(t *testing.T) {
 	require.ErrorContains(t, safetensors.Write(none, f, safetensors.Options{}, nil), "tokenizer: ")
 }
 
-// Of tied tensors a file may have either name.
+// A file of tied tensors may have either name.
 func TestTiedAlias(t *testing.T) {
 	f := small(t, func(o *synth.Options) { o.Tied = true })
 	files := swap(t, folder(t, f, safetensors.Options{}), safetensors.SingleFile, "model.embed_tokens.weight", "lm_head.weight")
