@@ -291,7 +291,7 @@ func TestFileIsWrong(t *testing.T) {
 		"layers.0.down: has 64×97":   func(f *model.File) { f.Weights.Layers[0].Down.Cols++ },
 		"embed: has 33535 bytes":     func(f *model.File) { f.Weights.Embed.Data = f.Weights.Embed.Data[1:] },
 		"norm: is of type f16":       func(f *model.File) { f.Weights.Norm.Type, f.Weights.Norm.Data = model.F16, make([]byte, 128) },
-		"layers.1.k: type 9":         func(f *model.File) { f.Weights.Layers[1].K.Type = 9 },
+		"layers.1.k: type 99":        func(f *model.File) { f.Weights.Layers[1].K.Type = 99 },
 		"ropeFactors: has 1×3":       func(f *model.File) { f.Weights.RopeFactors = model.Tensor{Rows: 1, Cols: 3, Data: make([]byte, 12)} },
 		"ropeFactors: element 0 is 0": func(f *model.File) {
 			f.Weights.RopeFactors = model.Tensor{Rows: 1, Cols: 16, Data: make([]byte, 64)}
