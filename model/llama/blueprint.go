@@ -20,7 +20,8 @@ type Blueprint struct {
 	options Options // all fields set
 	uploads []upload
 
-	pages int // of the cache
+	pages int  // of the cache
+	local bool // the device has memory of its own
 
 	weights struct {
 		embed       matrix
@@ -168,29 +169,29 @@ func (b *Blueprint) placeShared(l *layout) {
 // Fill copies the initial contents of a buffer of weights. A file that was
 // truncated meanwhile is gpuerr.IO.
 func (b *Blueprint) Fill(buffer int, memory []byte) error {
-	return b.fill(buffer, memory, func(uint64) error { return nil })
+	return b.fill(buffer, copyBytes, func(off uint64, from []byte) error {
+		return mapped.Copy(memory[off:off+uint64(len(from))], from)
+	})
 }
 
 // copyBytes is the number of bytes copied between two checks of the context.
 const copyBytes = 4 << 20
 
-// fill is Fill with a call of copied after every few megabytes.
-func (b *Blueprint) fill(buffer int, memory []byte, copied func(bytes uint64) error) error {
+// fill has write write the initial contents of a buffer of weights, in parts of at most most
+// bytes. They are the file's, which may be truncated meanwhile: see mapped.Copy.
+func (b *Blueprint) fill(buffer, most int, write func(off uint64, from []byte) error) error {
 	for i := range b.uploads {
 		u := &b.uploads[i]
 		if u.to.buffer != buffer {
 			continue
 		}
-		to, from := memory[u.to.off:u.to.off+u.to.bytes], u.from
+		off, from := u.to.off, u.from
 		for len(from) > 0 {
-			n := min(len(from), copyBytes)
-			if err := mapped.Copy(to[:n], from[:n]); err != nil {
+			n := min(len(from), most)
+			if err := write(off, from[:n]); err != nil {
 				return err
 			}
-			to, from = to[n:], from[n:]
-			if err := copied(uint64(n)); err != nil {
-				return err
-			}
+			off, from = off+uint64(n), from[n:]
 		}
 	}
 	return nil

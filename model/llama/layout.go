@@ -12,21 +12,25 @@ import (
 type purpose uint8
 
 const (
-	weights  purpose = iota // written once, by the client
-	cache                   // keys and values
-	work                    // between the launches of a pass
+	weights  purpose = iota // the device's; copied there once
+	cache                   // the device's: keys and values
+	work                    // the device's: between the launches of a pass
 	shared                  // mapped: the inputs and outputs of a pass
 	purposes = iota
 )
 
 var purposeNames = [purposes]string{"weights", "cache", "work", "shared"}
 
-// usage allows programs to write where they must.
+// usage keeps in the device's own memory what the client never looks at, and allows programs to
+// write where they must.
 func (p purpose) usage() client.Usage {
-	if p == weights {
-		return client.Upload
+	switch p {
+	case weights:
+		return client.Device | client.Upload
+	case shared:
+		return client.Storage
 	}
-	return client.Storage
+	return client.Device
 }
 
 // pieceAlign is the alignment of pieces: a whole number of cache lines and of

@@ -10,6 +10,7 @@ import (
 	"capgpu/client"
 	"capgpu/gpuerr"
 	"capgpu/model"
+	"capgpu/model/mapped"
 	"capgpu/program/library"
 )
 
@@ -141,11 +142,20 @@ func (m *Model) makeBuffers(ctx context.Context) (made uint64, err error) {
 	return made, nil
 }
 
-// upload copies the weights from the mapped file into the mapped buffers.
+// upload copies the weights from the mapped file to the device, by way of the memory that the
+// logits will be in: nothing else is needed for it. A part is copied by the device at a time.
 func (m *Model) upload(ctx context.Context, progress func(done, total uint64)) error {
 	if progress == nil {
 		progress = func(done, total uint64) {}
 	}
+
+	through := m.b.work.logits
+	stage, err := m.view(through)
+	if err != nil {
+		return err
+	}
+	defer clear(stage)
+	stage = stage[:min(len(stage), copyBytes)]
 
 	total, done := m.b.uploadBytes(), uint64(0)
 	progress(0, total)
@@ -154,23 +164,18 @@ func (m *Model) upload(ctx context.Context, progress func(done, total uint64)) e
 			continue
 		}
 
-		memory, err := m.buffers[i].Map()
-		if err != nil {
-			return err
-		}
-
-		err = m.b.fill(i, memory, func(bytes uint64) error {
-			done += bytes
-			progress(done, total)
-			if err := m.session.Err(); err != nil {
+		err := m.b.fill(i, len(stage), func(off uint64, from []byte) error {
+			if err := mapped.Copy(stage[:len(from)], from); err != nil {
 				return err
 			}
+			part := client.Copy{Dst: m.buffers[i], DstOff: off, Src: m.buffers[through.buffer], SrcOff: through.off, Bytes: uint64(len(from))}
+			if err := m.queue.Run(ctx, &part); err != nil {
+				return err
+			}
+			done += uint64(len(from))
+			progress(done, total)
 			return ctx.Err()
 		})
-
-		if unmapped := m.buffers[i].Unmap(); err == nil {
-			err = unmapped
-		}
 		if err != nil {
 			return fmt.Errorf("copy %s: %w", m.b.Buffers[i].Name, err)
 		}
@@ -179,23 +184,24 @@ func (m *Model) upload(ctx context.Context, progress func(done, total uint64)) e
 	return nil
 }
 
+// view is a piece of a buffer that is mapped.
+func (m *Model) view(p piece) ([]byte, error) {
+	memory, err := m.buffers[p.buffer].Map()
+	if err != nil {
+		return nil, err
+	}
+	return memory[p.off : p.off+p.bytes], nil
+}
+
 // mapShared maps the inputs and outputs of a pass.
 func (m *Model) mapShared() error {
-	view := func(p piece) (bytes []byte, err error) {
-		memory, err := m.buffers[p.buffer].Map()
-		if err != nil {
-			return nil, err
-		}
-		return memory[p.off : p.off+p.bytes], nil
-	}
-
 	b := m.b
 	var table []uint32
 	for _, u := range []struct {
 		to *[]uint32
 		p  piece
 	}{{&m.shared.tokens, b.io.tokens}, {&m.shared.rows, b.io.rows}, {&m.shared.history, b.io.history}, {&table, b.io.table}} {
-		bytes, err := view(u.p)
+		bytes, err := m.view(u.p)
 		if err != nil {
 			return err
 		}
@@ -206,7 +212,7 @@ func (m *Model) mapShared() error {
 		to *[]float32
 		p  piece
 	}{{&m.shared.logits, b.work.logits}, {&m.shared.counted, b.io.counted}, {&m.shared.vector, b.io.vector}} {
-		bytes, err := view(f.p)
+		bytes, err := m.view(f.p)
 		if err != nil {
 			return err
 		}

@@ -343,3 +343,29 @@ func TestOptions(t *testing.T) {
 		}
 	}
 }
+
+// A device with memory of its own has in it all that the client never looks at, and the same
+// text comes of it.
+func TestDiscreteDevice(t *testing.T) {
+	f := seeded(4, shape(), false, model.F32)
+	o := Options{Batch: 4, Sequences: 2, Positions: 64}
+	tokens := []int32{1, 2, 3, 5}
+	want := alone(t, load(t, open(t, mock.Options{}), f, o), tokens)
+
+	s := open(t, mock.Options{LocalBytes: 64 << 20})
+	before := used(t, s)
+	m := load(t, s, f, o)
+	size, now := m.size, used(t, s)
+	require.Equal(t, size.WeightBytes+size.CacheBytes+size.WorkBytes, now["deviceMemory"]-before["deviceMemory"])
+	require.Equal(t, size.DeviceBytes(), now["deviceMemory"]-before["deviceMemory"])
+	require.Equal(t, want, alone(t, m, tokens))
+	require.NoError(t, m.Close(testContext(t)))
+	require.Equal(t, before, used(t, s))
+
+	// Either kind of memory is refused before anything is copied.
+	for _, resource := range []string{"deviceMemory", "hostMemory"} {
+		_, err := Load(testContext(t), restrict(t, s, client.Policy{Limits: map[string]uint64{resource: 4096}}), f, o)
+		require.ErrorIs(t, err, gpuerr.Quota)
+		require.Equal(t, resource, gpuerr.From(err).Resource)
+	}
+}

@@ -11,11 +11,13 @@ import (
 // Size is a loaded model's use of a session's resources, as charged.
 type Size struct {
 	Parameters uint64 // elements of the file's matrices and norms
-	// Device memory: weights; keys and values; what a pass works in.
+	// Device memory: weights; keys and values; what a pass works in, with its inputs and
+	// outputs where those are device memory, too.
 	WeightBytes, CacheBytes, WorkBytes uint64
 	// LoadBytes is device memory that is used only while loading: a recording.
 	LoadBytes uint64
-	// HostBytes is the hostMemory charge of the lists of passes.
+	// HostBytes is the hostMemory charge of the lists of passes; on a device with memory of its
+	// own also of inputs, outputs and a recording.
 	HostBytes                uint64
 	Buffers, Programs, Lists int
 	QueueSlots               int
@@ -52,6 +54,11 @@ func (b *Blueprint) Size() Size {
 			s.HostBytes += listCharge(part)
 			s.LoadBytes = max(s.LoadBytes, charged(recordingBytes(part)))
 		}
+	}
+
+	if b.local {
+		s.HostBytes += l.sum(shared) + s.LoadBytes
+		s.WorkBytes, s.LoadBytes = l.sum(work), 0
 	}
 	return s
 }
@@ -99,6 +106,7 @@ func fit(ctx context.Context, s *client.Session, f *model.File, o Options, most 
 		return nil, err
 	}
 
+	b.local = d.LocalBytes > 0
 	if o.Positions == 0 {
 		if b, err = b.shrink(f, free["deviceMemory"], d.MaxBufferBytes, pack); err != nil {
 			return nil, err
@@ -135,7 +143,12 @@ func (b *Blueprint) shrink(f *model.File, memory, mostBuffer, pack uint64) (*Blu
 func (b *Blueprint) withPages(f *model.File, pages int, pack uint64) (*Blueprint, error) {
 	o := b.options
 	o.Positions = pages * o.PagePositions
-	return Draw(f, o, pack)
+	smaller, err := Draw(f, o, pack)
+	if err != nil {
+		return nil, err
+	}
+	smaller.local = b.local
+	return smaller, nil
 }
 
 // check compares the plan with what the session has left.
