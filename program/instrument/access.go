@@ -29,7 +29,29 @@ func (r *rewriter) follow(in *spirv.Inst) {
 			p.path = append(p.path, in.Arg(k))
 		}
 	}
+	if parts := r.parts[p.root]; parts != nil && len(p.path) > 0 {
+		n, ok := r.fixedValue(p.path[0])
+		if !ok || n >= uint64(len(parts)) {
+			r.refuse(in, "the index of a buffer in an array of them is computed from specialisation constants")
+			n = 0
+		}
+		p = place{parts[n], p.path[1:]}
+	}
 	r.places[in.Result] = p
+}
+
+// fixedValue is the value of a constant that the launch does not decide, a
+// specialisation constant's included.
+func (r *rewriter) fixedValue(id spirv.ID) (uint64, bool) {
+	if d := r.m.Def(id); d != nil && d.Op == spirv.OpSpecConstant {
+		if v, ok := r.p.Constants[id]; ok {
+			return v, true
+		}
+		plain := *d
+		plain.Op = spirv.OpConstant
+		return literal(&plain), true
+	}
+	return r.value(id)
 }
 
 func (r *rewriter) placeOf(pointer spirv.ID) place {
@@ -60,15 +82,12 @@ func (r *rewriter) check(in *spirv.Inst, pointer spirv.ID) checked {
 	p := r.placeOf(pointer)
 	root := r.typeOf(p.root)
 	s := spaceOf(root.class)
-	at, off, terms := r.walk(s, root.elem, p.path)
+	at, off, terms := r.walk(s, laid{typ: root.elem}, p.path)
 	operands := append([]spirv.ID(nil), p.path...)
 
 	ok := r.inRange(terms, operands)
-	switch s {
-	case inBuffer:
+	if s == inBuffer {
 		ok = r.inBinding(r.bindings[p.root], ok, off, at, terms, operands)
-	case inInput:
-		ok = 0 // an index that is too large means the first component
 	}
 
 	if ok != 0 {
@@ -103,12 +122,12 @@ func (r *rewriter) check(in *spirv.Inst, pointer spirv.ID) checked {
 
 // walk follows a path from a type: what is there, the offset that constants make,
 // and the other indices. An index that is constant, and out of range, is one too.
-func (r *rewriter) walk(s space, t *typ, path []spirv.ID) (at *typ, off uint64, terms []term) {
+func (r *rewriter) walk(s space, t laid, path []spirv.ID) (at laid, off uint64, terms []term) {
 	for k, id := range path {
 		c, isConst := r.value(id)
 		if t.op == spirv.OpTypeStruct {
-			off += r.memberOff(s, t, int(c))
-			t = t.members[c]
+			off += r.memberOff(s, t.typ, int(c))
+			t = r.part(s, t, int(c))
 			continue
 		}
 
@@ -119,9 +138,9 @@ func (r *rewriter) walk(s space, t *typ, path []spirv.ID) (at *typ, off uint64, 
 		case t.op == spirv.OpTypeRuntimeArray:
 			terms = append(terms, term{r.index(id), k, stride, 0})
 		default:
-			terms = append(terms, term{r.index(id), k, stride, r.bound(t)})
+			terms = append(terms, term{r.index(id), k, stride, r.bound(t.typ)})
 		}
-		t = t.elem
+		t = r.part(s, t, 0)
 	}
 	return t, off, terms
 }
@@ -136,10 +155,20 @@ func (r *rewriter) index(id spirv.ID) spirv.ID {
 		high := r.op(spirv.OpShiftRightLogical, t.id, id, r.word(32))
 		fits := r.op(spirv.OpIEqual, r.boolean(), high, r.number(t, 0))
 		return r.op(spirv.OpSelect, r.u32(), fits, low, r.word(1<<32-1))
+	case t.width < 32:
+		return r.extend(id)
 	case t.signed:
 		return r.op(spirv.OpBitcast, r.u32(), id)
 	}
 	return id
+}
+
+// extend is an integer of 8 or 16 bits as 32, by its sign.
+func (r *rewriter) extend(id spirv.ID) spirv.ID {
+	if t := r.typeOf(id); t.signed {
+		return r.op(spirv.OpBitcast, r.u32(), r.op(spirv.OpSConvert, r.declared(spirv.OpTypeInt, 32, 1), id))
+	}
+	return r.op(spirv.OpUConvert, r.u32(), id)
 }
 
 // bound is the length of an array or vector.
@@ -149,7 +178,7 @@ func (r *rewriter) bound(t *typ) spirv.ID {
 		r.bounds[id] = uint64(t.n)
 		return id
 	}
-	return r.asWord(t.length)
+	return r.index(t.length)
 }
 
 // asWord is a 32-bit integer as an unsigned one.
@@ -183,7 +212,7 @@ func (r *rewriter) and(a, b spirv.ID) spirv.ID {
 
 // inBinding compares the end of an access with that of its binding. Where it is
 // beyond, the index into the array without a length becomes 0.
-func (r *rewriter) inBinding(binding uint32, ok spirv.ID, off uint64, at *typ, terms []term, operands []spirv.ID) spirv.ID {
+func (r *rewriter) inBinding(binding uint32, ok spirv.ID, off uint64, at laid, terms []term, operands []spirv.ID) spirv.ID {
 	need := off + r.extent(at)
 
 	// Offsets of the other indices, which are in range by now: the fixed part of a
@@ -252,10 +281,10 @@ type countKey struct{ binding, need, stride uint32 }
 // binding without bytes has to have some on a device.
 func (r *rewriter) arrayLength(in *spirv.Inst) {
 	p := r.placeOf(in.Arg(0))
-	t, off, _ := r.walk(inBuffer, r.typeOf(p.root).elem, p.path)
+	t, off, _ := r.walk(inBuffer, laid{typ: r.typeOf(p.root).elem}, p.path)
 	member := int(in.Args[1])
-	off += r.memberOff(inBuffer, t, member)
-	stride := r.stride(inBuffer, t.members[member])
+	off += r.memberOff(inBuffer, t.typ, member)
+	stride := r.stride(inBuffer, r.part(inBuffer, t, member))
 	n := r.count(r.bindings[p.root], uint32(off+stride), uint32(stride))
 	r.opAs(in.Result, spirv.OpCopyObject, in.Type, n)
 }

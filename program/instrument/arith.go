@@ -110,6 +110,9 @@ func (r *rewriter) toInt(in *spirv.Inst) {
 		above, least = math.Ldexp(1, int(width)-1), -math.Ldexp(1, int(width)-1)
 		most, lowest = 1<<(width-1)-1, 1<<(width-1)
 	}
+	if from.scalar().width == 16 { // infinities are beyond any range
+		least = max(least, -maxHalf)
+	}
 
 	x := in.Arg(0)
 	high := r.op(spirv.OpFOrdGreaterThanEqual, r.bools(from), x, r.real(from, above))
@@ -126,10 +129,33 @@ func (r *rewriter) toInt(in *spirv.Inst) {
 
 // real is a constant float, in each component of t.
 func (r *rewriter) real(t *typ, v float64) spirv.ID {
-	if t.scalar().width == 64 {
+	switch t.scalar().width {
+	case 64:
 		return r.number(t, math.Float64bits(v))
+	case 16:
+		return r.number(t, half(v))
 	}
 	return r.number(t, uint64(math.Float32bits(float32(v))))
+}
+
+// maxHalf is the greatest number of 16 bits.
+const maxHalf = 65504
+
+// half is the bits of 0, a power of two or maxHalf, with 16 bits. Above these it is
+// infinity.
+func half(v float64) (bits uint64) {
+	if v < 0 {
+		bits, v = 1<<15, -v
+	}
+	switch {
+	case v == 0:
+		return bits
+	case v == maxHalf:
+		return bits | 0x7BFF
+	case v > maxHalf:
+		return bits | 0x7C00
+	}
+	return bits | uint64(math.Ilogb(v)+15)<<10
 }
 
 // bitField computes a bit field with an offset and count that are not known: SPIR-V
@@ -186,6 +212,10 @@ func (r *rewriter) spread(t *typ, id spirv.ID) spirv.ID {
 	s := t.scalar()
 	switch from := r.typeOf(id); {
 	case from == s:
+	case from.width < 32:
+		if id = r.extend(id); s.signed {
+			id = r.op(spirv.OpBitcast, s.id, id)
+		}
 	case from.width == 64:
 		id = r.op(spirv.OpUConvert, r.u32(), id)
 		if s.signed {
@@ -205,8 +235,8 @@ func (r *rewriter) spread(t *typ, id spirv.ID) spirv.ID {
 	return r.op(spirv.OpCompositeConstruct, t.id, parts...)
 }
 
-// component makes an index into a vector defined: beyond its end the first is
-// read, and none written.
+// component makes an index into a vector defined: one beyond its end is recorded;
+// then the first is read, and none written.
 func (r *rewriter) component(in *spirv.Inst) {
 	v := r.typeOf(in.Arg(0))
 	at := len(in.Args) - 1
@@ -217,6 +247,8 @@ func (r *rewriter) component(in *spirv.Inst) {
 
 	index := r.index(in.Arg(at))
 	fits := r.op(spirv.OpULessThan, r.boolean(), index, r.word(v.n))
+	r.note(fits, site{kind: outcome.OutOfBounds, binding: outcome.NoBinding, source: r.m.Source(in.Line),
+		terms: []siteTerm{{stride: v.elem.size, bound: uint64(v.n)}}}, []spirv.ID{index})
 	index = r.op(spirv.OpSelect, r.u32(), fits, index, r.word(0))
 	if in.Op == spirv.OpVectorExtractDynamic {
 		r.opAs(in.Result, in.Op, in.Type, in.Arg(0), index)

@@ -65,7 +65,7 @@ func localUses(f *spirv.Function) (map[spirv.ID]*localUse, map[spirv.ID]int) {
 				if u := uses[in.Arg(0)]; u != nil {
 					u.stores = append(u.stores, k)
 				}
-			case spirv.OpAccessChain, spirv.OpInBoundsAccessChain, spirv.OpCopyObject, spirv.OpFunctionCall, spirv.OpExtInst:
+			case spirv.OpAccessChain, spirv.OpInBoundsAccessChain, spirv.OpCopyObject, spirv.OpCopyMemory, spirv.OpFunctionCall, spirv.OpExtInst:
 				for n := range in.Args {
 					if u := uses[in.Arg(n)]; u != nil {
 						u.escapes = true // a literal that looks like one does no harm
@@ -234,7 +234,8 @@ func (r *rewriter) fixed(c *counted, id spirv.ID, depth int) bool {
 	case spirv.OpBitcast:
 		return r.typeOf(d.Arg(0)).op == spirv.OpTypeInt && r.fixed(c, d.Arg(0), depth+1)
 	case spirv.OpArrayLength:
-		return r.bindings[d.Arg(0)] > 0 || r.p.Bindings[0] == d.Arg(0)
+		_, ok := r.bindings[d.Arg(0)]
+		return ok
 	}
 	return false
 }

@@ -20,8 +20,9 @@
 //   - OpArrayLength is computed from the length of the binding, because a device has
 //     no binding without bytes.
 //   - Integer division by 0 is recorded, and done by 1. The least number by -1, shifts
-//     by the width or more, floats outside the range of an integer, bit fields beyond
-//     the width and dynamic components of vectors are what they are on the lane engine.
+//     by the width or more, floats outside the range of an integer, and bit fields
+//     beyond the width are what they are on the lane engine. An index of a vector in
+//     registers that is out of range is recorded.
 //   - OpUnreachable is recorded, and returns.
 //   - Private and Function variables, and OpUndef, are null. Shared memory is cleared by
 //     all lanes before the program begins; this needs no feature of the device.
@@ -29,6 +30,9 @@
 //     before it begins. Any other looks at every PollRounds-th round of the lane whether
 //     the stop word is set, or the lane has had more rounds than it may; then the lane
 //     returns from the function, and its further loops end in their first round.
+//   - Buffers are in set 0, and the binding of each is its number (verify.Program): an
+//     array of buffers becomes a variable for each. Views of one buffer are Aliased.
+//   - OpCopyMemory is a load and a store. Blocks that no lane comes to are cut.
 //   - Names, source text and lines are left out, and decorations that would let a
 //     compiler depart from the lane engine (RelaxedPrecision, NoSignedWrap, …). Without
 //     a tolerance in the manifest, arithmetic on floats gets NoContraction.
@@ -40,10 +44,12 @@
 //
 // It needs the features of the program, and of the device robustBufferAccess.
 // Entry point, workgroup and specialisation constants are the program's. The
-// manifest's constants are not applied: the engine sets them with the pipeline. To set 0
-// comes the trap buffer, a storage buffer at Program.Binding, which is the number of
-// the program's bindings. The push constants end with the number of the entry, a u32
-// at Program.EntryOff: behind the program's, so up to 132 bytes in all.
+// manifest's constants are not applied: the engine sets them with the pipeline. It sets
+// the length of the dynamic array to at least 1, because SPIR-V has no empty arrays.
+// All buffers are in set 0, each at its number (verify.Program) as the binding, and
+// behind them the trap buffer, a storage buffer at Program.Binding. The push constants
+// end with the number of the entry, a u32 at Program.EntryOff: behind the program's, so
+// up to 260 bytes in all; a device may have fewer.
 //
 // The trap buffer has a head and a slot for each entry of a list, little-endian:
 //
@@ -55,8 +61,8 @@
 //	         4  u32      lane: LocalInvocationIndex
 //	         8  u32[3]   WorkgroupId
 //	        20  u32[24]  indices of the access
-//	       128  u32[16]  in: lengths of the bindings in bytes
-//	       192  u32      in: rounds that the loops of a lane may have together
+//	       124  u32      in: rounds that the loops of a lane may have together
+//	       128  u32[32]  in: lengths of the bindings in bytes
 //
 // ArmHead and ArmSlot write what is in; First and Program.Decode read what is out.
 // A slot is armed before each run of its entry, and the descriptors of bindings cover
@@ -79,12 +85,13 @@
 // two may name different lanes, and different places if lanes went different ways.
 //
 // Nothing here is trusted but the verifier: Instrument takes time and memory in
-// proportion to the module, never panics on an admitted one, and refuses with
-// CodeFlow the control flow that it cannot bound. A slot is the word of a device:
-// Decode reads each word once, and bounds it.
+// proportion to the module, and never panics on an admitted one. It refuses with
+// CodeFlow the control flow that it cannot bound, and an array of buffers with an index
+// that an OpSpecConstantOp computes. A slot is the word of a device: Decode reads each
+// word once, and bounds it.
 //
 // Files: instrument.go the rewriter, module.go the sections, entry.go prologue and
-// helpers, flow.go blocks and loops, graph.go their nesting, count.go loops that need
-// no look, access.go memory, arith.go the rest, emit.go words, types.go layouts,
-// slot.go the trap buffer.
+// helpers, flow.go blocks and loops, graph.go their nesting, count.go loops that need no
+// look, access.go memory, buffers.go variables of buffers, arith.go the rest, emit.go
+// words, types.go layouts, slot.go the trap buffer.
 package instrument

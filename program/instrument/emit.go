@@ -161,6 +161,9 @@ func (r *rewriter) number(t *typ, bits uint64) spirv.ID {
 	if s.width < 64 {
 		bits &= 1<<s.width - 1
 	}
+	if up := 32 - s.width; s.width < 32 && s.signed { // a literal continues the sign
+		bits = uint64(uint32(int32(bits<<up) >> up))
+	}
 	id := r.constant(s.id, s.width == 64, bits)
 	if t.op != spirv.OpTypeVector {
 		return id
@@ -221,17 +224,26 @@ func (r *rewriter) value(id spirv.ID) (uint64, bool) {
 	case spirv.OpConstantNull, spirv.OpUndef:
 		return 0, true
 	case spirv.OpConstant:
-		v := uint64(d.Args[0])
-		if len(d.Args) > 1 {
-			v |= uint64(d.Args[1]) << 32
-		}
-		return v, true
+		return literal(d), true
 	}
 	return 0, false
 }
 
+// literal is the bits of a constant, of which those of less than 32 bits continue
+// their sign.
+func literal(d *spirv.Inst) uint64 {
+	v := uint64(d.Args[0])
+	if len(d.Args) > 1 {
+		v |= uint64(d.Args[1]) << 32
+	}
+	return v
+}
+
 // typeOf is the type of a value.
 func (r *rewriter) typeOf(id spirv.ID) *typ {
+	if t := r.own[id]; t != nil {
+		return t
+	}
 	if d := r.m.Def(id); d != nil {
 		return r.types[d.Type]
 	}

@@ -48,10 +48,18 @@ func (r *rewriter) end(label spirv.ID) spirv.ID {
 
 func (r *rewriter) writeBlock(g *graph, n int, b *spirv.Block) error {
 	r.checked = make(map[spirv.ID]checked)
+	if g.dead[n] {
+		if g.Reachable(n) { // it is the merge block of a construct
+			r.label(b.Label)
+			r.do(spirv.OpUnreachable)
+		}
+		return nil
+	}
+
 	r.label(b.Label)
 	phis := 0
 	for phis < len(b.Insts) && b.Insts[phis].Op == spirv.OpPhi {
-		r.phi(&b.Insts[phis])
+		r.phi(g, &b.Insts[phis])
 		phis++
 	}
 
@@ -111,9 +119,21 @@ func refuse(in *spirv.Inst, format string, args ...any) error {
 	return program.Refuse(CodeFlow, in.Op.String(), in.Off, format, args...)
 }
 
+// refuse keeps the first refusal.
+func (r *rewriter) refuse(in *spirv.Inst, why string) {
+	if r.refused == nil {
+		r.refused = refuse(in, "%s", why)
+	}
+}
+
 // phi copies an OpPhi; the predecessors may have been split.
-func (r *rewriter) phi(in *spirv.Inst) {
-	args := append([]uint32(nil), in.Args...)
+func (r *rewriter) phi(g *graph, in *spirv.Inst) {
+	var args []uint32
+	for k := 1; k < len(in.Args); k += 2 {
+		if !g.dead[g.Index[in.Arg(k)]] {
+			args = append(args, in.Args[k-1:k+1]...)
+		}
+	}
 	for k := 1; k < len(args); k += 2 {
 		if b, ok := r.begins[in.Result]; ok && args[k] == uint32(b.from) {
 			args[k-1] = uint32(b.value)
@@ -155,7 +175,7 @@ func (r *rewriter) guards(b *spirv.Block) bool {
 // -1.
 func writes(m *spirv.Module, in *spirv.Inst) int {
 	switch {
-	case in.Op == spirv.OpStore, isAtomic(in.Op) && in.Op != spirv.OpAtomicLoad:
+	case in.Op == spirv.OpStore, in.Op == spirv.OpCopyMemory, isAtomic(in.Op) && in.Op != spirv.OpAtomicLoad:
 		return 0
 	case in.Op == spirv.OpExtInst && m.IsGLSL(in.Arg(0)) && (spirv.GLSL(in.Args[1]) == spirv.GLSLModf || spirv.GLSL(in.Args[1]) == spirv.GLSLFrexp):
 		return 3
@@ -239,6 +259,8 @@ func (r *rewriter) inst(in *spirv.Inst) {
 
 	case spirv.OpStore:
 		r.accessing(in, 0)
+	case spirv.OpCopyMemory:
+		r.copyMemory(in)
 	case spirv.OpArrayLength:
 		r.arrayLength(in)
 
@@ -317,7 +339,8 @@ func (r *rewriter) exact(in *spirv.Inst) {
 		return
 	}
 	switch in.Op {
-	case spirv.OpFNegate, spirv.OpFAdd, spirv.OpFSub, spirv.OpFMul, spirv.OpFDiv, spirv.OpVectorTimesScalar, spirv.OpDot:
+	case spirv.OpFNegate, spirv.OpFAdd, spirv.OpFSub, spirv.OpFMul, spirv.OpFDiv, spirv.OpVectorTimesScalar, spirv.OpDot,
+		spirv.OpMatrixTimesScalar, spirv.OpVectorTimesMatrix, spirv.OpMatrixTimesVector, spirv.OpMatrixTimesMatrix, spirv.OpOuterProduct:
 		if _, ok := r.m.Decoration(in.Result, spirv.DecorationNoContraction); !ok {
 			r.decorate(in.Result, spirv.DecorationNoContraction)
 		}

@@ -10,6 +10,7 @@ type graph struct {
 	own    []int   // by block: the loop that it heads, or -1
 	in     []int   // the innermost loop around it, or -1; of a head the one around its own
 	behind []bool  // it is in the continue construct of a loop around it
+	dead   []bool  // no lane comes to it, and no loop continues by it: it is cut short
 	preds  [][]int // by the branches alone, each once
 }
 
@@ -37,7 +38,7 @@ func newGraph(f *spirv.Function) *graph {
 
 	g := &graph{CFG: spirv.NewCFG(shadow), own: make([]int, n), in: make([]int, n), behind: make([]bool, n), preds: make([][]int, n)}
 	for k, b := range f.Blocks {
-		g.own[k] = -1
+		g.own[k], g.in[k] = -1, -1
 		if isLoop(b) {
 			g.own[k] = len(g.loops)
 			g.loops = append(g.loops, loop{head: k, merge: g.Index[b.Merge.Arg(0)], cont: g.Index[b.Merge.Arg(1)], parent: -1})
@@ -52,6 +53,7 @@ func newGraph(f *spirv.Function) *graph {
 	}
 
 	g.nest()
+	g.findDead(f)
 	for k, b := range f.Blocks {
 		for l := g.inside(k); len(b.Targets) == 0 && l >= 0 && !g.loops[l].returns; l = g.loops[l].parent {
 			g.loops[l].returns = true
@@ -66,6 +68,18 @@ func (g *graph) inside(block int) int {
 		return g.own[block]
 	}
 	return g.in[block]
+}
+
+// findDead finds the blocks that no branch leads to from the function's first.
+func (g *graph) findDead(f *spirv.Function) {
+	plain := spirv.NewCFG(f)
+	g.dead = make([]bool, len(f.Blocks))
+	for k := range f.Blocks {
+		g.dead[k] = !plain.Reachable(k) && !g.behind[k]
+	}
+	for _, l := range g.loops {
+		g.dead[l.cont] = false
+	}
 }
 
 // nest places every block into its loop: from dominators down.

@@ -1,20 +1,22 @@
 package instrument
 
 import (
+	"slices"
+
 	"capgpu/program"
 	"capgpu/program/spirv"
 	"capgpu/program/verify"
 )
 
 // CodeFlow is the code of a refusal by Instrument: control flow from which a lane
-// cannot be made to return.
+// cannot be made to return, or a buffer that cannot be told before the pipeline is made.
 const CodeFlow = "SPV-2910"
 
 // Program is an instrumented program. It does not change.
 type Program struct {
 	// Module is the module, little-endian.
 	Module []byte
-	// Binding is the trap buffer's, in set 0.
+	// Binding is the trap buffer's, in set 0, where each other buffer has its number.
 	Binding uint32
 	// EntryOff is where the push constants have the number of the entry, a u32, in
 	// bytes; the program's own come before it. A launch has EntryOff + 4 bytes of them.
@@ -37,14 +39,11 @@ func rewrite(p *verify.Program, cleared bool) (*Program, error) {
 		bindings: make(map[spirv.ID]uint32), bounds: make(map[spirv.ID]uint64), counts: make(map[countKey]spirv.ID),
 	}
 
-	for n, id := range p.Bindings {
-		if id != 0 {
-			r.bindings[id] = uint32(n)
-		}
-	}
+	r.numberBuffers()
 
 	r.binding = uint32(len(p.Info.Bindings))
 	r.copyGlobals()
+	r.splitArrays()
 	r.vars.site, r.vars.told, r.vars.entry = r.private(r.u32()), r.private(r.u32()), r.private(r.u32())
 	r.vars.mine = r.private(r.boolean())
 	r.vars.left, r.vars.rounds, r.vars.most = r.private(r.u32()), r.private(r.u32()), r.private(r.u32())
@@ -65,6 +64,10 @@ func rewrite(p *verify.Program, cleared bool) (*Program, error) {
 	}
 	if n := len(r.vars.index); n > MaxIndices { // of limits that are not the profile's
 		return nil, refuse(&p.Entry.Def, "%d indices in one access, more than %d", n, MaxIndices)
+	}
+
+	if r.refused != nil {
+		return nil, r.refused
 	}
 
 	r.writeHelpers()
@@ -89,8 +92,12 @@ type rewriter struct {
 	nulls       map[spirv.ID]spirv.ID
 	added       []spirv.ID // variables outside functions
 
-	bindings    map[spirv.ID]uint32 // by variable
-	binding     uint32              // the trap buffer's
+	refused     error                   // the first refusal
+	bindings    map[spirv.ID]uint32     // by variable
+	users       []int                   // variables of each binding
+	parts       map[spirv.ID][]spirv.ID // of variables that are arrays of buffers
+	own         map[spirv.ID]*typ       // types of those
+	binding     uint32                  // the trap buffer's
 	trap        spirv.ID
 	inline      spirv.ID // the push constants, and in them the entry
 	entryMember uint32
@@ -143,8 +150,11 @@ func (r *rewriter) copyGlobals() {
 		case spirv.OpUndef:
 			in.Op = spirv.OpConstantNull
 		case spirv.OpVariable:
-			if in.Result == r.p.Inline {
+			if in.Result == r.p.Inline || r.parts[in.Result] != nil {
 				continue
+			}
+			if spirv.StorageClass(in.Args[0]) == spirv.StorageClassWorkgroup && r.cleared {
+				in.Args = in.Args[:1] // all of it is cleared
 			}
 			if spirv.StorageClass(in.Args[0]) == spirv.StorageClassPrivate && len(in.Args) == 1 {
 				in.Args = []uint32{in.Args[0], uint32(r.null(&r.globals, r.types[in.Type].elem.id))}
@@ -200,9 +210,13 @@ func (r *rewriter) declareInline() {
 
 	if r.inline = r.p.Inline; r.inline != 0 {
 		t := r.typeOf(r.inline).elem
-		for k, m := range t.members {
+		for _, m := range t.members {
 			members = append(members, m.id)
-			offset(uint32(k), uint32(r.memberOff(inPush, t, k)))
+		}
+		for i := range r.m.Annotations {
+			if d := &r.m.Annotations[i]; d.Op == spirv.OpMemberDecorate && d.Arg(0) == t.id && !slices.Contains(dropped, spirv.Decoration(d.Args[2])) {
+				r.annotations.put(d.Op, append([]uint32{uint32(block)}, d.Args[1:]...)...)
+			}
 		}
 	} else {
 		r.inline = r.newID()

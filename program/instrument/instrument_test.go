@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 
@@ -39,7 +40,8 @@ func again(t testing.TB, p *verify.Program, i *instrument.Program) *verify.Progr
 // constants are what the manifest of a program set.
 func constants(p *verify.Program) (all []program.Constant) {
 	for id, v := range p.Constants {
-		if d, ok := p.Module.Decoration(id, 1); ok { // SpecId
+		d, ok := p.Module.Decoration(id, 1) // SpecId
+		if ok && !slices.ContainsFunc(all, func(c program.Constant) bool { return c.ID == d.Args[2] }) {
 			all = append(all, program.Constant{ID: d.Args[2], Value: v})
 		}
 	}

@@ -18,6 +18,7 @@ var dropped = []spirv.Decoration{
 var kept = []string{
 	"SPV_KHR_storage_buffer_storage_class", "SPV_KHR_16bit_storage", "SPV_KHR_8bit_storage",
 	"SPV_KHR_vulkan_memory_model", "SPV_EXT_shader_atomic_float_add",
+	"SPV_KHR_float_controls", "SPV_KHR_subgroup_uniform_control_flow",
 }
 
 // builtIn loads an input of n words.
@@ -95,9 +96,19 @@ func (r *rewriter) input(b spirv.BuiltIn, n int) spirv.ID {
 
 // listed is the interface of the module's entry point.
 func (r *rewriter) listed() []uint32 {
-	e := &r.m.EntryPoints[0]
+	e := r.entryInst()
 	_, n := spirv.Text(e.Args[2:])
 	return e.Args[2+n:]
+}
+
+// entryInst is the OpEntryPoint of the program's entry.
+func (r *rewriter) entryInst() *spirv.Inst {
+	for i := range r.m.EntryPoints {
+		if e := &r.m.EntryPoints[i]; e.Arg(1) == r.p.Entry.ID() {
+			return e
+		}
+	}
+	return &r.m.EntryPoints[0]
 }
 
 // module puts the sections together.
@@ -128,7 +139,9 @@ func (r *rewriter) module() []byte {
 	c.copy(&r.m.MemoryModel)
 	r.entryPoint(&c)
 	for i := range r.m.Modes {
-		c.copy(&r.m.Modes[i])
+		if r.m.Modes[i].Arg(0) == r.p.Entry.ID() {
+			c.copy(&r.m.Modes[i])
+		}
 	}
 
 	r.decorations(&c)
@@ -146,7 +159,7 @@ func (r *rewriter) module() []byte {
 // entryPoint writes OpEntryPoint with the interface: from SPIR-V 1.4 on all
 // variables outside functions, before that the inputs.
 func (r *rewriter) entryPoint(c *code) {
-	e := &r.m.EntryPoints[0]
+	e := r.entryInst()
 	_, n := spirv.Text(e.Args[2:])
 	args := slices.Clone(e.Args[:2+n])
 	seen := make(map[uint32]bool)
@@ -158,7 +171,7 @@ func (r *rewriter) entryPoint(c *code) {
 	}
 
 	for _, id := range list {
-		if !seen[id] {
+		if !seen[id] && r.parts[spirv.ID(id)] == nil {
 			seen[id] = true
 			args = append(args, id)
 		}
@@ -192,6 +205,10 @@ func (r *rewriter) decorations(c *code) {
 		if slices.Contains(dropped, spirv.Decoration(in.Args[d])) || r.gone(in.Arg(0)) {
 			continue
 		}
+		if n, ok := r.bindings[in.Arg(0)]; ok && d == 1 {
+			r.decorateBuffer(c, in, n)
+			continue
+		}
 		c.copy(in)
 	}
 }
@@ -201,6 +218,9 @@ func (r *rewriter) gone(id spirv.ID) bool {
 	d := r.m.Def(id)
 	if d == nil {
 		return false // a label
+	}
+	if r.parts[id] != nil {
+		return true
 	}
 	switch d.Op {
 	case spirv.OpAccessChain, spirv.OpInBoundsAccessChain, spirv.OpString:

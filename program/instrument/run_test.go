@@ -283,8 +283,8 @@ func TestWildArithmetic(t *testing.T) {
 	keep(u, b.Op(spirv.OpBitFieldInsert, u, x32, b.U32(0x5A5A5A5A), i32(few), more))
 	v := b.Vec(u, 3)
 	vec := b.Op(spirv.OpCompositeConstruct, v, x32, b.U32(3), b.U32(9))
-	keep(u, b.Op(spirv.OpVectorExtractDynamic, u, vec, few))
-	vec = b.Op(spirv.OpVectorInsertDynamic, v, vec, b.U32(1), i64(y))
+	keep(u, b.Op(spirv.OpVectorExtractDynamic, u, vec, b.Op(spirv.OpUMod, u, few, b.U32(3))))
+	vec = b.Op(spirv.OpVectorInsertDynamic, v, vec, b.U32(1), i64(b.Op(spirv.OpUMod, l, y, b.U64(3))))
 	for k := range 3 {
 		keep(u, b.Op(spirv.OpCompositeExtract, u, vec, k))
 	}

@@ -24,8 +24,8 @@ const (
 	IndexOff = 20 // MaxIndices × u32: the indices of the access
 
 	// In a slot, written by Arm.
-	LengthsOff = 128 // 16 × u32: the bindings' lengths in bytes
-	RoundsOff  = 192 // u32: how many rounds the loops of a lane may have together
+	RoundsOff  = 124 // u32: how many rounds the loops of a lane may have together
+	LengthsOff = 128 // 32 × u32: the bindings' lengths in bytes
 )
 
 // NoEntry is the value of the word at FirstOff while no entry has ended early.
@@ -124,7 +124,7 @@ type site struct {
 	binding uint16
 	off     uint64 // what constant indices make
 	terms   []siteTerm
-	value   *typ // of an access to a binding
+	value   laid // of an access to a binding
 	source  string
 }
 
@@ -170,7 +170,7 @@ func (p *Program) Decode(slot []byte, grid program.Dim3, lengths []uint64) (Repo
 
 // offset is that of the first scalar of the access that is out of range.
 func (p *Program) offset(at *site, indices []uint32, lengths []uint64) uint64 {
-	off, outside := at.off, at.value == nil
+	off, outside := at.off, at.value.typ == nil
 	for k, t := range at.terms {
 		off += uint64(indices[k]) * t.stride
 		outside = outside || t.bound != 0 && uint64(indices[k]) >= t.bound
@@ -181,7 +181,7 @@ func (p *Program) offset(at *site, indices []uint32, lengths []uint64) uint64 {
 		length = lengths[at.binding]
 	}
 
-	if at.value != nil {
+	if at.value.typ != nil {
 		p.layout.visit(inBuffer, at.value, off, func(part, size uint64) bool {
 			off = part
 			return !outside && part+size <= length

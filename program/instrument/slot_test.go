@@ -31,11 +31,12 @@ func TestLayout(t *testing.T) {
 		slot[k] = 0xEE
 	}
 	require.NoError(t, instrument.ArmSlot(slot, []uint64{1, 1<<32 - 1}, 0))
-	require.Equal(t, make([]byte, 128), slot[:128])
+	require.Equal(t, make([]byte, 124), slot[:124])
 	require.Equal(t, ints(1, 1<<32-1, 0), slot[128:140])
-	require.Equal(t, ints(instrument.MaxRounds), slot[192:196])
+	require.Equal(t, ints(instrument.MaxRounds), slot[124:128])
+	require.Equal(t, make([]byte, 120), slot[136:])
 	require.Error(t, instrument.ArmSlot(slot, []uint64{1 << 32}, 0))
-	require.Error(t, instrument.ArmSlot(slot, make([]uint64, 17), 0))
+	require.Error(t, instrument.ArmSlot(slot, make([]uint64, program.MaxBindings+1), 0))
 }
 
 // TestDecode: a slot is the word of a device that is not trusted.

@@ -153,11 +153,30 @@ func TestTraps(t *testing.T) {
 			x := w.Local(w.Array(w.u, w.U32(4), 0))
 			w.Store(w.Access(spirv.StorageClassFunction, w.u, x, w.op(spirv.OpUDiv, w.i, w.U32(10))), w.i)
 			w.put(w.Load(w.u, w.Access(spirv.StorageClassFunction, w.u, x, w.U32(0))))
-		}, want: out(none, 0, 40, 4)},
-		"an input has no end": {body: func(w *workbench) {
+		}, want: out(none, 0, 40, 16)},
+		"input": {body: func(w *workbench) {
 			in := w.Input(w.Vec(w.u, 3), spirv.BuiltInLocalInvocationId)
 			w.put(w.Load(w.u, w.Access(spirv.StorageClassInput, w.u, in, w.i)))
-		}, want: outcome.Trap{}},
+		}, want: out(none, 0, 3, 12)},
+		"component": {body: func(w *workbench) {
+			v := w.Op(spirv.OpCompositeConstruct, w.Vec(w.u, 3), w.i, w.i, w.i)
+			w.put(w.Op(spirv.OpVectorExtractDynamic, w.u, v, w.op(spirv.OpUDiv, w.i, w.U32(4))))
+		}, want: out(none, 0, 12, 12)},
+		"component to set": {body: func(w *workbench) {
+			v := w.Op(spirv.OpCompositeConstruct, w.Vec(w.u, 3), w.i, w.i, w.i)
+			v = w.Op(spirv.OpVectorInsertDynamic, w.Vec(w.u, 3), v, w.U32(1), w.op(spirv.OpUDiv, w.i, w.U32(3)))
+			w.put(w.Op(spirv.OpCompositeExtract, w.u, v, 0))
+		}, want: out(none, 0, 9, 12)},
+		"copy from": {body: func(w *workbench) {
+			x := w.Local(w.u)
+			w.Do(spirv.OpCopyMemory, x, w.ptrB(w.op(spirv.OpIMul, w.i, w.U32(3))))
+			w.put(w.Load(w.u, x))
+		}, want: out(1, 0, 43, 4*129)},
+		"copy to": {body: func(w *workbench) {
+			x := w.Local(w.u)
+			w.Store(x, w.i)
+			w.Do(spirv.OpCopyMemory, w.ptrA(w.op(spirv.OpIMul, w.i, w.U32(3))), x)
+		}, want: out(0, 0, 43, 4*129)},
 		"modf": {body: func(w *workbench) {
 			p := w.Access(spirv.StorageClassStorageBuffer, w.f, w.c, w.U32(1), w.i, w.U32(2))
 			w.put(w.Op(spirv.OpBitcast, w.u, w.Ext(spirv.GLSLModf, w.f, w.F32(1.5), p)))

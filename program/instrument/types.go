@@ -13,14 +13,15 @@ type typ struct {
 	width   uint32 // bits of a scalar
 	signed  bool
 	class   spirv.StorageClass // of a pointer
-	elem    *typ               // of vector, array, pointer
-	n       uint32             // components, elements; 0: the launch or the binding decides
+	elem    *typ               // of vector, matrix, array, pointer
+	n       uint32             // components, columns, elements; 0: the launch or the binding decides
 	length  spirv.ID           // the constant of an array's length
 	members []*typ
 
-	size, align uint64      // without explicit layout, as shared memory has it
-	leaves      uint64      // scalars
-	offs        [2][]uint64 // of members: in scalars, and in shared memory
+	// Without explicit layout, as shared memory has it; where the launch decides a
+	// length, with its default.
+	size, align uint64
+	offs        []uint64 // of members
 }
 
 // scalar is the type of a vector's components, or the type itself.
@@ -37,9 +38,8 @@ type space uint8
 const (
 	inBuffer  space = iota // bytes, explicit layout
 	inPush                 // likewise
-	inShared               // bytes, natural layout
-	inPrivate              // scalars
-	inInput                // nothing traps there
+	inNatural              // bytes, natural layout: memory of the workgroup and of the lane
+	inInput                // likewise, of built-ins
 )
 
 func spaceOf(c spirv.StorageClass) space {
@@ -48,12 +48,23 @@ func spaceOf(c spirv.StorageClass) space {
 		return inBuffer
 	case spirv.StorageClassPushConstant:
 		return inPush
-	case spirv.StorageClassWorkgroup:
-		return inShared
 	case spirv.StorageClassInput:
 		return inInput
 	}
-	return inPrivate
+	return inNatural
+}
+
+// spread is how a matrix lies in a block, as the member that it is in says; zero
+// elsewhere, where its columns follow each other.
+type spread struct {
+	stride uint64 // from column to column, or row to row
+	rows   bool
+}
+
+// laid is a type at a place.
+type laid struct {
+	*typ
+	spread
 }
 
 func roundUp(n, align uint64) uint64 { return (n + align - 1) / align * align }
@@ -62,18 +73,19 @@ func roundUp(n, align uint64) uint64 { return (n + align - 1) / align * align }
 type layout struct {
 	m       *spirv.Module
 	types   map[spirv.ID]*typ
-	extents map[*typ]uint64 // of types in buffers
+	extents map[laid]uint64 // of types in buffers
 }
 
 func newLayout(p *verify.Program) *layout {
-	l := &layout{m: p.Module, types: make(map[spirv.ID]*typ), extents: make(map[*typ]uint64)}
+	l := &layout{m: p.Module, types: make(map[spirv.ID]*typ), extents: make(map[laid]uint64)}
+	launch := launched(p)
 	for i := range l.m.Globals {
 		in := &l.m.Globals[i]
 		if in.Op < spirv.OpTypeVoid || in.Op > spirv.OpTypeFunction {
 			continue
 		}
 
-		t := &typ{id: in.Result, op: in.Op, leaves: 1}
+		t := &typ{id: in.Result, op: in.Op}
 		switch in.Op {
 		case spirv.OpTypeBool:
 			t.size = 4
@@ -86,7 +98,7 @@ func newLayout(p *verify.Program) *layout {
 			t.width = in.Args[0]
 			t.size = uint64(t.width / 8)
 
-		case spirv.OpTypeVector:
+		case spirv.OpTypeVector, spirv.OpTypeMatrix:
 			t.elem, t.n = l.types[in.Arg(0)], in.Args[1]
 		case spirv.OpTypeArray:
 			t.elem, t.length, t.n = l.types[in.Arg(0)], in.Arg(1), p.Lengths[in.Result]
@@ -96,22 +108,23 @@ func newLayout(p *verify.Program) *layout {
 			t.class, t.elem = spirv.StorageClass(in.Args[0]), l.types[in.Arg(1)]
 
 		case spirv.OpTypeStruct:
-			t.leaves, t.align = 0, 1
+			t.align = 1
 			for k := range in.Args {
 				m := l.types[in.Arg(k)]
 				t.members = append(t.members, m)
 				t.size = roundUp(t.size, m.align) + m.size
 				t.align = max(t.align, m.align)
-				t.leaves += m.leaves
 			}
 			t.size = roundUp(t.size, t.align)
 		}
 
 		switch in.Op {
-		case spirv.OpTypeVector, spirv.OpTypeArray, spirv.OpTypeRuntimeArray:
+		case spirv.OpTypeVector, spirv.OpTypeMatrix, spirv.OpTypeArray, spirv.OpTypeRuntimeArray:
 			t.align = t.elem.align
 			t.size = roundUp(t.elem.size, t.align) * uint64(t.n)
-			t.leaves = t.elem.leaves * uint64(t.n)
+			if launch[t.length] {
+				t.n = 0
+			}
 		case spirv.OpTypeStruct:
 		default:
 			t.align = max(t.size, 1)
@@ -123,12 +136,47 @@ func newLayout(p *verify.Program) *layout {
 	return l
 }
 
-// stride is the distance of the elements of a vector or array.
-func (l *layout) stride(s space, t *typ) uint64 {
+// launched are the constants that depend on what the launch decides.
+func launched(p *verify.Program) map[spirv.ID]bool {
+	launch := map[spirv.ID]bool{p.Dynamic: p.Dynamic != 0}
+	for id := range p.Sizes {
+		launch[id] = true
+	}
+
+	for i := range p.Module.Globals {
+		in := &p.Module.Globals[i]
+		var from []uint32
+		switch in.Op {
+		case spirv.OpConstantComposite, spirv.OpSpecConstantComposite:
+			from = in.Args
+		case spirv.OpSpecConstantOp:
+			switch from = in.Args[1:]; spirv.Opcode(in.Args[0]) {
+			case spirv.OpCompositeExtract: // literals follow
+				from = from[:1]
+			case spirv.OpCompositeInsert, spirv.OpVectorShuffle:
+				from = from[:2]
+			}
+		}
+		for _, w := range from {
+			if launch[spirv.ID(w)] {
+				launch[in.Result] = true
+			}
+		}
+	}
+	return launch
+}
+
+// stride is the distance of the parts of a vector, matrix or array.
+func (l *layout) stride(s space, t laid) uint64 {
+	rows := t.rows && s != inNatural
 	switch {
-	case s == inPrivate || s == inInput:
-		return t.elem.leaves
-	case s == inShared || t.op == spirv.OpTypeVector:
+	case t.spread.stride == 0 || s == inNatural || s == inInput:
+	case t.op == spirv.OpTypeMatrix && rows:
+		return t.elem.elem.size
+	case t.op == spirv.OpTypeMatrix, t.op == spirv.OpTypeVector && rows:
+		return t.spread.stride
+	}
+	if s == inNatural || s == inInput || t.op == spirv.OpTypeVector || t.op == spirv.OpTypeMatrix {
 		return roundUp(t.elem.size, t.elem.align)
 	}
 	if d, ok := l.m.Decoration(t.id, spirv.DecorationArrayStride); ok {
@@ -146,42 +194,45 @@ func (l *layout) memberOff(s space, t *typ, n int) (off uint64) {
 		return 0
 	}
 
-	known := &t.offs[0]
-	if s == inShared {
-		known = &t.offs[1]
-	}
-	if *known == nil {
+	if t.offs == nil {
 		for _, m := range t.members {
-			if s == inShared {
-				off = roundUp(off, m.align)
-			}
-			*known = append(*known, off)
-			if s == inShared {
-				off += m.size
-			} else {
-				off += m.leaves
-			}
+			off = roundUp(off, m.align)
+			t.offs = append(t.offs, off)
+			off += m.size
 		}
 	}
-	return (*known)[n]
+	return t.offs[n]
+}
+
+// part is part n of a type: a member of a structure, or an element.
+func (l *layout) part(s space, t laid, n int) laid {
+	if t.op != spirv.OpTypeStruct {
+		return laid{t.elem, t.spread}
+	}
+	m := laid{typ: t.members[n]}
+	if d, ok := l.m.MemberDecoration(t.id, n, spirv.DecorationMatrixStride); ok && (s == inBuffer || s == inPush) {
+		_, m.rows = l.m.MemberDecoration(t.id, n, spirv.DecorationRowMajor)
+		m.spread.stride = uint64(d.Args[3])
+	}
+	return m
 }
 
 // visit calls f for each scalar of a type, in the order of its parts, until f
 // returns false.
-func (l *layout) visit(s space, t *typ, off uint64, f func(off, size uint64) bool) bool {
+func (l *layout) visit(s space, t laid, off uint64, f func(off, size uint64) bool) bool {
 	switch t.op {
 	case spirv.OpTypeStruct:
-		for k, m := range t.members {
-			if !l.visit(s, m, off+l.memberOff(s, t, k), f) {
+		for k := range t.members {
+			if !l.visit(s, l.part(s, t, k), off+l.memberOff(s, t.typ, k), f) {
 				return false
 			}
 		}
 		return true
 
-	case spirv.OpTypeVector, spirv.OpTypeArray:
+	case spirv.OpTypeVector, spirv.OpTypeMatrix, spirv.OpTypeArray:
 		stride := l.stride(s, t)
 		for k := range uint64(t.n) {
-			if !l.visit(s, t.elem, off+k*stride, f) {
+			if !l.visit(s, l.part(s, t, 0), off+k*stride, f) {
 				return false
 			}
 		}
@@ -191,7 +242,7 @@ func (l *layout) visit(s space, t *typ, off uint64, f func(off, size uint64) boo
 }
 
 // extent is where the last byte of a type in a buffer ends.
-func (l *layout) extent(t *typ) uint64 {
+func (l *layout) extent(t laid) uint64 {
 	if n, ok := l.extents[t]; ok {
 		return n
 	}
