@@ -78,7 +78,8 @@
 //
 // # Which trap is told
 //
-// A lane claims the slot before each barrier of the workgroup and when it returns:
+// A lane claims the slot before each barrier of the workgroup, before the branch behind
+// which nothing is left but to return, and when it returns:
 // what another lane makes of a wrong value behind a barrier comes too late. It writes
 // its words when it returns, so a slot is decoded when its launch has ended. The lane
 // that comes first is told. The lane engine tells the first in its own order, so the
@@ -92,6 +93,6 @@
 //
 // Files: instrument.go the rewriter, module.go the sections, entry.go prologue and
 // helpers, flow.go blocks and loops, graph.go their nesting, count.go loops that need no
-// look, access.go memory, buffers.go variables of buffers, arith.go the rest, emit.go
+// look, tail.go ends of lanes, access.go memory, buffers.go variables of buffers, arith.go the rest, emit.go
 // words, types.go layouts, slot.go the trap buffer.
 package instrument

@@ -22,6 +22,7 @@ func (r *rewriter) writeFunction(f *spirv.Function) error {
 	r.begins = make(map[spirv.ID]begin)
 	g := newGraph(f)
 	r.before, r.heads = r.findCounted(f, g)
+	r.findTails(f, g)
 	for k, b := range f.Blocks {
 		if isLoop(b) && !r.heads[k] || r.before[k] != nil || r.guards(b) {
 			r.ends[b.Label] = r.newID()
@@ -92,6 +93,10 @@ func (r *rewriter) writeBlock(g *graph, n int, b *spirv.Block) error {
 		r.leave()
 		return nil
 
+	case b.Term.Op == spirv.OpReturn && r.isTail(n) && n > 0:
+		r.do(spirv.OpReturn)
+		return nil
+
 	case b.Term.Op == spirv.OpReturn:
 		r.leave()
 		return nil
@@ -105,6 +110,9 @@ func (r *rewriter) writeBlock(g *graph, n int, b *spirv.Block) error {
 	if split {
 		r.do(spirv.OpBranch, end)
 		r.label(end)
+	}
+	if r.leadsToTail(g, n, b) {
+		r.op(spirv.OpFunctionCall, r.void(), r.helper(&r.helpers.record))
 	}
 	if b.Merge != nil && !(isLoop(b) && split) {
 		r.body.copy(b.Merge)

@@ -2,6 +2,8 @@ package instrument_test
 
 import (
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -35,10 +37,24 @@ func holds(t *testing.T, data []byte) (admitted, refused bool) {
 	return true, false
 }
 
+// compilers are the modules of compilers that the verifier's tests keep, of each form
+// of the profile.
+func compilers(t testing.TB) (modules [][]byte) {
+	files, err := filepath.Glob("../verify/testdata/*.spv")
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		require.NoError(t, err)
+		modules = append(modules, data)
+	}
+	return modules
+}
+
 // TestMutants: mutants of real modules, of which the verifier admits some.
 func TestMutants(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 3))
-	var modules [][]byte
+	modules := compilers(t)
 	for _, name := range library.Names() {
 		data, _ := library.Bundle(name)
 		b, err := program.Parse(data)
@@ -50,7 +66,7 @@ func TestMutants(t *testing.T) {
 	}
 
 	n, refused := 0, 0
-	for k := range 1500 {
+	for k := range 2500 {
 		yes, not := holds(t, spirvtest.Mutate(rng, modules[k%len(modules)]))
 		n += number(yes)
 		refused += number(not)
@@ -69,6 +85,9 @@ func FuzzInstrument(f *testing.F) {
 	}
 	for seed := range uint64(6) {
 		f.Add(lanetest.Random(lanetest.NewTape(seed)).Module)
+	}
+	for _, data := range compilers(f) {
+		f.Add(data)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) { holds(t, data) })
 }

@@ -133,6 +133,7 @@ type rewriter struct {
 	result  spirv.ID
 	before  map[int]*counted // loops, by the block before each
 	heads   map[int]bool     // of those loops
+	tails   []bool           // by block; nil if there are none
 	ends    map[spirv.ID]spirv.ID
 	places  map[spirv.ID]place
 	begins  map[spirv.ID]begin
