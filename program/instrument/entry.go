@@ -243,7 +243,7 @@ func (r *rewriter) prologue() {
 }
 
 // clearShared makes shared memory zero: lane i writes the elements i, i + lanes, …
-// of each array.
+// of each array; those of arrays in arrays one after the other.
 func (r *rewriter) clearShared() {
 	if len(r.p.Shared) == 0 || !r.cleared {
 		return
@@ -262,9 +262,19 @@ func (r *rewriter) clearShared() {
 
 	for _, v := range r.p.Shared {
 		t := r.typeOf(v).elem
-		n := r.word(1)
-		if t.op == spirv.OpTypeArray {
-			n, t = r.bound(t), t.elem
+		n, sizes := r.word(1), []spirv.ID(nil)
+		for t.op == spirv.OpTypeArray {
+			size := r.bound(t)
+			if len(sizes) == 0 {
+				n = size
+			} else {
+				n = r.op(spirv.OpIMul, u, n, size)
+			}
+			sizes, t = append(sizes, size), t.elem
+		}
+		if t.launch {
+			r.refuse(r.m.Def(v), "a structure in shared memory with an array whose length the launch decides")
+			return
 		}
 
 		before, head, test, each, next, done := r.newID(), r.newID(), r.newID(), r.newID(), r.newID(), r.newID()
@@ -281,8 +291,14 @@ func (r *rewriter) clearShared() {
 
 		r.label(each)
 		to := v
-		if r.typeOf(v).elem != t {
-			to = r.op(spirv.OpAccessChain, r.pointer(spirv.StorageClassWorkgroup, t.id), v, i)
+		if len(sizes) > 0 {
+			indices, rest := make([]spirv.ID, len(sizes)), i
+			for k := len(sizes) - 1; k > 0; k-- {
+				indices[k] = r.op(spirv.OpUMod, u, rest, sizes[k])
+				rest = r.op(spirv.OpUDiv, u, rest, sizes[k])
+			}
+			indices[0] = rest
+			to = r.op(spirv.OpAccessChain, r.pointer(spirv.StorageClassWorkgroup, t.id), append([]spirv.ID{v}, indices...)...)
 		}
 		r.body.put(spirv.OpStore, words(to, r.null(&r.late, t.id), r.shares())...)
 		r.do(spirv.OpBranch, next)

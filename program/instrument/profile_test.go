@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"capgpu/program"
+	"capgpu/program/instrument"
 	"capgpu/program/lane"
 	"capgpu/program/verify"
 )
@@ -63,16 +64,18 @@ layout(binding = 0) buffer I { uint i[]; };
 layout(binding = 1) buffer O { uint o[]; };
 shared uint s[gl_WorkGroupSize.x * 2 + 1];
 shared mat3 sm[M];
+shared uint deep[3][gl_WorkGroupSize.y][M];
 void main() {
 	uint t = gl_LocalInvocationIndex, p[M], q[gl_WorkGroupSize.y + 1];
 	for (uint k = 0; k < M; k++) p[k] = k;
 	for (uint k = 0; k <= gl_WorkGroupSize.y; k++) q[k] = k;
 	s[gl_LocalInvocationID.x] = i[t];
+	for (uint k = 0; k < 3 * M; k++) deep[k % 3][gl_LocalInvocationID.y][k / 3] = k;
 	sm[gl_LocalInvocationID.x % M] = mat3(1);
 	barrier();
 	uint n = i[t] % 12;
 	q[n] = p[n];
-	o[t] = s[n] + q[n / 2] + uint(sm[n][n % 3][n % 3]) + s[3];
+	o[t] = s[n] + q[n / 2] + uint(sm[n][n % 3][n % 3]) + s[3] + deep[n / 2][gl_LocalInvocationID.y][n];
 }`,
 	"narrow numbers": `
 layout(local_size_x = 8) in;
@@ -122,7 +125,7 @@ func TestProfile(t *testing.T) {
 
 			rng := rand.New(rand.NewPCG(11, uint64(len(source))))
 			trapped, whole := 0, 0
-			for n := range 60 {
+			for n := range 40 {
 				o := lane.Options{SubgroupSize: 32, Block: p.Info.Block}
 				for k, size := range []*uint32{&o.Block.X, &o.Block.Y, &o.Block.Z} {
 					if p.BlockIDs[k] != 0 {
@@ -135,7 +138,7 @@ func TestProfile(t *testing.T) {
 					b := make([]byte, 4*(60+rng.IntN(300)))
 					for k := 0; k < len(b); k += 4 {
 						if rng.IntN(8) < n%4 {
-							b[k] = byte(rng.IntN(1 + n/15*2))
+							b[k] = byte(rng.IntN(1 + n/10*2))
 						}
 						if rng.IntN(400) < n/10 {
 							b[k+rng.IntN(4)] = byte(rng.Uint32())
@@ -152,5 +155,36 @@ func TestProfile(t *testing.T) {
 			t.Logf("%d launches trapped, %d did not", trapped, whole)
 			require.NotZero(t, whole)
 		})
+	}
+}
+
+// TestRareForms: forms that are refused, with the instruction.
+func TestRareForms(t *testing.T) {
+	if _, err := exec.LookPath("glslangValidator"); err != nil {
+		t.Skip("SKIPPED: glslangValidator is not here; install Debian's glslang-tools")
+	}
+
+	for op, source := range map[string]string{
+		"OpAccessChain": `
+layout(local_size_x = 8) in;
+layout(constant_id = 5) const int N = 0;
+layout(binding = 0) buffer C { float f[]; } c[3];
+void main() { c[N + 1].f[gl_LocalInvocationID.x] = c[N].f[0]; }`,
+		"OpVariable": `
+layout(local_size_x_id = 5) in;
+struct S { uint a[gl_WorkGroupSize.x]; uint b; };
+layout(binding = 0) buffer O { uint o[]; };
+shared S s;
+void main() { s.b = 3; barrier(); o[gl_LocalInvocationID.x] = s.b; }`,
+	} {
+		file := filepath.Join(t.TempDir(), "a.comp")
+		require.NoError(t, os.WriteFile(file, []byte("#version 460\n"+source), 0o600))
+		p, err := verify.Admit(compiled(t, file), verify.DefaultLimits())
+		require.NoError(t, err)
+		_, err = instrument.Instrument(p)
+		var r *program.Refusal
+		require.ErrorAs(t, err, &r)
+		require.Equal(t, instrument.CodeFlow, r.Code)
+		require.Equal(t, op, r.Op)
 	}
 }

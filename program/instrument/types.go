@@ -16,6 +16,7 @@ type typ struct {
 	elem    *typ               // of vector, matrix, array, pointer
 	n       uint32             // components, columns, elements; 0: the launch or the binding decides
 	length  spirv.ID           // the constant of an array's length
+	launch  bool               // the launch decides its size
 	members []*typ
 
 	// Without explicit layout, as shared memory has it; where the launch decides a
@@ -114,6 +115,7 @@ func newLayout(p *verify.Program) *layout {
 				t.members = append(t.members, m)
 				t.size = roundUp(t.size, m.align) + m.size
 				t.align = max(t.align, m.align)
+				t.launch = t.launch || m.launch
 			}
 			t.size = roundUp(t.size, t.align)
 		}
@@ -122,8 +124,9 @@ func newLayout(p *verify.Program) *layout {
 		case spirv.OpTypeVector, spirv.OpTypeMatrix, spirv.OpTypeArray, spirv.OpTypeRuntimeArray:
 			t.align = t.elem.align
 			t.size = roundUp(t.elem.size, t.align) * uint64(t.n)
+			t.launch = t.elem.launch
 			if launch[t.length] {
-				t.n = 0
+				t.n, t.launch = 0, true
 			}
 		case spirv.OpTypeStruct:
 		default:
