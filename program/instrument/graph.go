@@ -70,15 +70,25 @@ func (g *graph) inside(block int) int {
 	return g.in[block]
 }
 
-// findDead finds the blocks that no branch leads to from the function's first.
+// findDead finds the blocks that no branch leads to from the function's first. A continue
+// construct has to stay with its loop, also where no lane continues.
 func (g *graph) findDead(f *spirv.Function) {
 	plain := spirv.NewCFG(f)
+	var stays func(loop int) bool
+	stays = func(loop int) bool {
+		l := &g.loops[loop]
+		return plain.Reachable(l.head) || g.behind[l.head] && l.parent >= 0 && stays(l.parent)
+	}
+
 	g.dead = make([]bool, len(f.Blocks))
 	for k := range f.Blocks {
-		g.dead[k] = !plain.Reachable(k) && !g.behind[k]
+		at := g.inside(k)
+		g.dead[k] = !plain.Reachable(k) && !(g.behind[k] && at >= 0 && stays(at))
 	}
-	for _, l := range g.loops {
-		g.dead[l.cont] = false
+	for i, l := range g.loops {
+		if stays(i) {
+			g.dead[l.cont] = false
+		}
 	}
 }
 
