@@ -89,9 +89,9 @@ func TestTheWireEnds(t *testing.T) {
 	require.ErrorIs(t, <-p.end, io.ErrUnexpectedEOF)
 }
 
-// TestAGuestDies: its work and its memory end with its host, and the service checks that nothing is
+// TestAClientDies: its work and its memory end with its host, and the service checks that nothing is
 // left.
-func TestAGuestDies(t *testing.T) {
+func TestAClientDies(t *testing.T) {
 	svc := sessiontest.Start(t, sessiontest.Options{})
 	h, err := zing.NewHost(context.Background(), zing.Config{Conn: svc.Dial(t)})
 	require.NoError(t, err)

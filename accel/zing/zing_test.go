@@ -319,8 +319,8 @@ func TestQuotaIsDenied(t *testing.T) {
 	t.Fatal("memory without an end")
 }
 
-// TestGuestsAreApart: a handle of one guest is nothing to another.
-func TestGuestsAreApart(t *testing.T) {
+// TestZingProgramsAreApart: a handle of one guest is nothing to another.
+func TestZingProgramsAreApart(t *testing.T) {
 	svc := sessiontest.Start(t, sessiontest.Options{})
 	g, other := guestOf(t, svc, nil), guestOf(t, svc, nil)
 	buf := g.buffer(4, 0)

@@ -32,8 +32,8 @@ func guestProgram(t *testing.T) string {
 	return binary
 }
 
-// TestZingGuest: a guest in C runs, is recorded, and runs again without a service.
-func TestZingGuest(t *testing.T) {
+// TestZingInC: a guest in C runs, is recorded, and runs again without a service.
+func TestZingInC(t *testing.T) {
 	guest, dir := guestProgram(t), t.TempDir()
 	svc := sessiontest.Start(t, sessiontest.Options{})
 	env := map[string]string{"CAPGPU_SOCKET": svc.Socket}
