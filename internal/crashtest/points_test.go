@@ -392,10 +392,10 @@ func managerDiesAt(s *stack, p crashpoint.Point, plan plan, rng *rand.Rand) stri
 		}
 		return strings.HasPrefix(line, fmt.Sprintf("manager.crashed  pid=%d", crashed))
 	}), "the log does not tell of the crash")
+	s.stop()
+	lines = s.records() // all of them: those of an owner's log may have waited for others
 	if p.Label == "audit.append.half" {
 		require.True(t, slices.ContainsFunc(lines, func(line string) bool { return strings.HasPrefix(line, "audit.torn ") }), "the log does not tell of the half record")
 	}
-	s.stop()
-	s.records()
 	return l.told(took)
 }
