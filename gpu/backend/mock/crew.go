@@ -164,12 +164,11 @@ func (t *task) run(member int) {
 	// thread is caught's to put right, on that thread.
 	old := debug.SetPanicOnFault(true)
 	defer debug.SetPanicOnFault(old)
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
 	lo := uint64(0)
 	defer func() {
-		if p := recover(); p != nil {
+		if p := recover(); p != nil { // of a kernel: the goroutine has its thread
 			t.caught(p, member, lo)
+			runtime.UnlockOSThread()
 		}
 	}()
 	blocks := t.items / t.block
@@ -189,7 +188,10 @@ func (t *task) run(member int) {
 		}
 		lo = i * t.block
 		hi := min(lo+t.block, t.items)
-		if !t.kernel(t, member, lo, hi) {
+		runtime.LockOSThread() // not longer: to wait with it costs two more switches
+		more := t.kernel(t, member, lo, hi)
+		runtime.UnlockOSThread()
+		if !more {
 			t.next.Store(blocks) // no more
 			return
 		}
