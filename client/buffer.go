@@ -49,7 +49,10 @@ func (s *Session) CreateBuffer(ctx context.Context, bytes uint64, usage Usage) (
 			return nil, gpuerr.New(gpuerr.Protocol, "the service made a buffer of %d bytes with %d descriptors where one of %d without was asked for", r.MemLen, len(m.FDs), bytes)
 		}
 		b := &Buffer{s: s, handle: r.Handle, size: bytes, device: true}
-		return b, s.adopt(b)
+		if err := s.adopt(b); err != nil {
+			return nil, err
+		}
+		return b, nil
 	}
 	if len(m.FDs) != 1 {
 		return nil, gpuerr.New(gpuerr.Protocol, "the service made a buffer without memory to map")
@@ -81,9 +84,9 @@ func (b *Buffer) Handle() uint64 { return b.handle }
 func (b *Buffer) Size() uint64 { return b.size }
 
 // Memory is where the bytes lie: length bytes at offset off of the memory file
-// fd, which belongs to the buffer and is open until Close; -1 after that, and of a buffer of
-// usage Device. Where
-// somebody else may close the buffer meanwhile, use DupMemory.
+// fd, which belongs to the buffer and is open until Close; -1 after that, and of a
+// buffer of usage Device. Where somebody else may close the buffer meanwhile, use
+// DupMemory.
 func (b *Buffer) Memory() (fd int, off, length uint64) {
 	b.mu.RLock()
 	defer b.mu.RUnlock()

@@ -50,10 +50,7 @@ func (r *reactor) loseLocal(g lostGroup) {
 
 		lost = append(lost, s)
 		d.auditEvent("session.memoryLost", s.tenant, "session=%d cause=%.64q", s.id, g.why)
-		handles.Each(s.handles, func(f *fence) { f.die(lostOutcome) })
-		for _, q := range s.queues {
-			q.beginDrain(lostWithDevice(), true)
-		}
+		s.lose()
 	}
 
 	if len(lost) > 0 {

@@ -29,6 +29,15 @@ func lostWithDevice() drain {
 	return drain{how: lostOutcome, last: true, code: gpuerr.DeviceLost}
 }
 
+// lose ends the work and the fences of a session that has lost the device, or its memory
+// there. The reactor calls it.
+func (s *Session) lose() {
+	handles.Each(s.handles, func(f *fence) { f.die(lostOutcome) })
+	for _, q := range s.queues {
+		q.beginDrain(lostWithDevice(), true)
+	}
+}
+
 // endAll ends what a lost device leaves behind.
 func (r *reactor) endAll() {
 	if r.lossTold {
@@ -46,10 +55,7 @@ func (r *reactor) endAll() {
 	}
 	finishEndings(endings)
 	for _, s := range d.sessionList() {
-		handles.Each(s.handles, func(f *fence) { f.die(lostOutcome) })
-		for _, q := range s.queues {
-			q.beginDrain(lostWithDevice(), true)
-		}
+		s.lose()
 	}
 	lent := r.lent
 	r.closing.Go(func() { d.letGo(lent) })

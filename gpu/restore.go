@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"capgpu/ddf"
+	"capgpu/gpu/snapshot"
 	"capgpu/gpuerr"
 	"capgpu/ring"
 )
@@ -61,13 +62,9 @@ func (d *Device) Restore(ctx context.Context, img *Snapshot, fds []int, adopt Ad
 		return err
 	}
 	if len(im.fds) > 0 {
-		return malformed("there are %d descriptors more than the queues have", len(im.fds))
+		return snapshot.Malformed("there are %d descriptors more than the queues have", len(im.fds))
 	}
 	return d.Check()
-}
-
-func malformed(format string, args ...any) error {
-	return gpuerr.New(gpuerr.Protocol, "the state of the other driver: "+format, args...)
 }
 
 // drop lets go of what was made without a word to any client.
@@ -94,7 +91,7 @@ func (im *restorer) check() error {
 	case img.Version != SnapshotVersion:
 		return VersionError(SnapshotVersion, img.Version)
 	case img.Device != d.cfg.Info.Name || img.Epoch != d.cfg.Info.Epoch || img.Backend != d.cfg.Backend.Info().Name:
-		return malformed("it is of %q in epoch %d on %q, not of %q in %d on %q", img.Device, img.Epoch, img.Backend, d.cfg.Info.Name, d.cfg.Info.Epoch, d.cfg.Backend.Info().Name)
+		return snapshot.Malformed("it is of %q in epoch %d on %q, not of %q in %d on %q", img.Device, img.Epoch, img.Backend, d.cfg.Info.Name, d.cfg.Info.Epoch, d.cfg.Backend.Info().Name)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -2,6 +2,7 @@ package gpu
 
 import (
 	"capgpu/ddf"
+	"capgpu/gpu/snapshot"
 	"capgpu/internal/revoke"
 )
 
@@ -31,7 +32,7 @@ func (im *restorer) memory(s *Session, si *SessionSnapshot) error {
 
 func (im *restorer) buffer(s *Session, bi *BufferSnapshot) (err error) {
 	if bi.Bytes == 0 || bi.Bytes%ddf.PageBytes != 0 || bi.Usage&^UsageDevice == 0 || bi.Usage&^usageAll != 0 {
-		return malformed("a buffer of %d bytes", bi.Bytes)
+		return snapshot.Malformed("a buffer of %d bytes", bi.Bytes)
 	}
 	b := &buffer{session: s, h: bi.Handle, usage: bi.Usage, bytes: bi.Bytes}
 	b.pins.init()

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"capgpu/gpu/handles"
+	"capgpu/gpu/snapshot"
 	"capgpu/internal/revoke"
 	"capgpu/ledger"
 	"capgpu/outcome"
@@ -56,7 +57,7 @@ func restoreFence(s *Session, fi *FenceSnapshot) (*fence, error) {
 		f.open = append(f.open, point{p.Value, p.Ended, p.How})
 	}
 	if bad {
-		return nil, malformed("fence %#x does not agree with itself", uint64(fi.Handle))
+		return nil, snapshot.Malformed("fence %#x does not agree with itself", uint64(fi.Handle))
 	}
 	return f, nil
 }
@@ -84,7 +85,7 @@ func (im *restorer) program(s *Session, pi *ProgramSnapshot) (err error) {
 	case pi.Source != 0:
 		above := im.sessions[pi.SourceSession]
 		if above == nil {
-			return malformed("program %#x was opened from a session that is not there", uint64(pi.Handle))
+			return snapshot.Malformed("program %#x was opened from a session that is not there", uint64(pi.Handle))
 		}
 		if p.source, err = handles.Lookup[program](above.handles, pi.Source); err == nil {
 			p.code = p.source.code
@@ -106,7 +107,7 @@ func (im *restorer) program(s *Session, pi *ProgramSnapshot) (err error) {
 		return err
 	}
 	if p.source != nil && !p.source.derive(p) {
-		return malformed("program %#x was opened from one that is closed", uint64(pi.Handle))
+		return snapshot.Malformed("program %#x was opened from one that is closed", uint64(pi.Handle))
 	}
 	if p.loaded {
 		s.loaded.add(p)
@@ -126,7 +127,7 @@ func (im *restorer) lists(s *Session, si *SessionSnapshot) error {
 // list records a list again, of the same bytes; one that was dead stays so.
 func (im *restorer) list(s *Session, li *ListSnapshot) (err error) {
 	if li.Entries == 0 || li.Entries > MaxListEntries || li.ArgBytes > MaxListArgBytes || li.ArgBytes%ring.ArgAlign != 0 || li.Frames < 0 || li.Frames > keptFrames {
-		return malformed("a list of %d entries", li.Entries)
+		return snapshot.Malformed("a list of %d entries", li.Entries)
 	}
 	l := &list{session: s, h: li.Handle, entries: li.Entries, argBytes: li.ArgBytes, recording: li.Recorded}
 	l.pins.init()
@@ -136,7 +137,7 @@ func (im *restorer) list(s *Session, li *ListSnapshot) (err error) {
 	dead := li.Recorded == nil
 	if !dead {
 		if uint64(len(li.Recorded)) != uint64(li.Entries)*ring.EntryBytes+uint64(li.ArgBytes) {
-			return malformed("a list of %d entries has %d bytes", li.Entries, len(li.Recorded))
+			return snapshot.Malformed("a list of %d entries has %d bytes", li.Entries, len(li.Recorded))
 		}
 		if err := l.record(newRecording(li.Recorded, li.Entries), int(li.Entries)); err != nil {
 			return err

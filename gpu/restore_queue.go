@@ -2,6 +2,7 @@ package gpu
 
 import (
 	"capgpu/gpu/handles"
+	"capgpu/gpu/snapshot"
 	"capgpu/internal/revoke"
 	"capgpu/ledger"
 	"capgpu/outcome"
@@ -22,7 +23,7 @@ func (im *restorer) rings(s *Session, si *SessionSnapshot) error {
 // queue makes a queue that stands where the other stood, and does not go yet.
 func (im *restorer) queue(s *Session, qi *QueueSnapshot) (err error) {
 	if len(im.fds) < 3 {
-		return malformed("a queue has no descriptors")
+		return snapshot.Malformed("a queue has no descriptors")
 	}
 	mem, work, done := im.fds[0], im.fds[1], im.fds[2]
 	im.fds = im.fds[3:]
@@ -37,7 +38,7 @@ func (im *restorer) queue(s *Session, qi *QueueSnapshot) (err error) {
 	q.intake.skipping, q.intake.discard, q.intake.doomed = qi.Skipping, qi.Discard, qi.Doomed
 	im.queues = append(im.queues, q)
 	if !qi.Group.Valid() || qi.Group.Kind == outcome.Pending || qi.Discard < 0 || qi.Doomed > qi.Ring.Taken+uint64(entries) || qi.Ring.Taken-qi.Ring.Completed != qi.uncompleted() {
-		return malformed("queue %#x does not agree with itself", uint64(qi.Handle))
+		return snapshot.Malformed("queue %#x does not agree with itself", uint64(qi.Handle))
 	}
 	if q.charges[0], err = s.charged(ledger.QueueSlots, uint64(max(entries, minQueueCharge))); err != nil {
 		return err
@@ -87,7 +88,7 @@ func (qi *QueueSnapshot) uncompleted() uint64 {
 func (q *queue) restoreWait(w *WaitSnapshot) error {
 	f, err := handles.Lookup[fence](q.session.handles, w.Fence)
 	if err != nil {
-		return malformed("queue %#x waits for a fence that is not there", uint64(q.h))
+		return snapshot.Malformed("queue %#x waits for a fence that is not there", uint64(q.h))
 	}
 	if err := q.lease.Take(1); err != nil {
 		return err

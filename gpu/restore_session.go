@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"capgpu/gpu/handles"
+	"capgpu/gpu/snapshot"
 	"capgpu/gpuerr"
 	"capgpu/internal/revoke"
 	"capgpu/ledger"
@@ -61,7 +62,7 @@ func (im *restorer) session(si *SessionSnapshot) error {
 	switch {
 	case t == nil || (si.Parent != 0) != (parent != nil) || im.sessions[si.ID] != nil || si.ID == 0 || si.ID > im.img.LastSession,
 		si.Facet >= numFacets, len(si.Ended) > int(outcome.DeviceLost)+1, (si.Branch != 0) != (im.branches[si.Branch] != nil):
-		return malformed("session %d below %d of %.64q", si.ID, si.Parent, si.Tenant)
+		return snapshot.Malformed("session %d below %d of %.64q", si.ID, si.Parent, si.Tenant)
 	}
 	s := &Session{
 		dev: d, tenant: t, loading: newLine(),

@@ -273,14 +273,16 @@ func (s *Session) quiesce() {
 
 // scrub frees the memory of all buffers of a session, a chunk at a time.
 func (s *Session) scrub() (more bool) {
-	more, err := s.heaps.shared.FreeOne()
-	if err == nil && !more {
-		more, err = s.heaps.device.FreeOne()
+	for _, h := range [...]*heap.Heap{&s.heaps.shared, &s.heaps.device} {
+		more, err := h.FreeOne()
+		if err != nil {
+			s.dev.memoryLost(err)
+		}
+		if more {
+			return true
+		}
 	}
-	if err != nil {
-		s.dev.memoryLost(err)
-	}
-	return more
+	return false
 }
 
 // release is the end of a session; everything below it is released.

@@ -234,8 +234,8 @@ type Preempter interface {
 }
 
 // ContextResetter is a Backend that can end the work of one Context, or of its group
-// (Info.Grouped), and leave all else as it is. It is the step between Cancel, which a job may fail to heed, and Reset, which
-// hits everybody.
+// (Info.Grouped), and leave all else as it is. It is the step between Cancel, which a job may
+// fail to heed, and Reset, which hits everybody.
 type ContextResetter interface {
 	// ResetContext ends all that was submitted of a context, or of its group. When it returns
 	// nil the device touches no span of any of that, and no completion of it will come. Jobs

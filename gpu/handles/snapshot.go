@@ -3,7 +3,7 @@ package handles
 import (
 	"slices"
 
-	"capgpu/gpuerr"
+	"capgpu/gpu/snapshot"
 )
 
 // Snapshot is the slots of a table, without their objects.
@@ -20,14 +20,10 @@ func (t *Table) Snapshot() Snapshot {
 	return Snapshot{t.first, slices.Clone(t.generations), slices.Clone(t.free)}
 }
 
-func malformed(format string, args ...any) error {
-	return gpuerr.New(gpuerr.Protocol, "the state of the other driver: "+format, args...)
-}
-
 // Restore makes a table of what another driver has told. Its objects are put in, one by one.
 func Restore(told Snapshot) (*Table, error) {
 	if len(told.Generations) > maxSlots || len(told.FreeSlots) > len(told.Generations) || told.FirstGeneration == 0 {
-		return nil, malformed("a table of %d handles", len(told.Generations))
+		return nil, snapshot.Malformed("a table of %d handles", len(told.Generations))
 	}
 
 	pages := make([]*slotPage, (len(told.Generations)+pageSlots-1)/pageSlots)
@@ -38,7 +34,7 @@ func Restore(told Snapshot) (*Table, error) {
 	seen := map[uint32]bool{}
 	for _, i := range told.FreeSlots {
 		if seen[i] || int(i) >= len(told.Generations) || told.Generations[i] == 0 {
-			return nil, malformed("slot %d is not free", i)
+			return nil, snapshot.Malformed("slot %d is not free", i)
 		}
 		seen[i] = true
 	}
@@ -54,7 +50,7 @@ func (t *Table) Put(obj any, h Handle) error {
 	defer t.mu.Unlock()
 	i := uint32(h)
 	if int(i) >= len(t.generations) || t.generations[i] != uint32(h>>32) || t.generations[i] == 0 || t.slot(i).Load() != nil {
-		return malformed("handle %#x is not one of its table", uint64(h))
+		return snapshot.Malformed("handle %#x is not one of its table", uint64(h))
 	}
 	t.live++
 	t.slot(i).Store(&ref{h: h, obj: obj})
@@ -67,7 +63,7 @@ func (t *Table) CheckFree() error {
 	defer t.mu.Unlock()
 	for _, i := range t.free {
 		if t.slot(i).Load() != nil {
-			return malformed("slot %d is free and has an object", i)
+			return snapshot.Malformed("slot %d is free and has an object", i)
 		}
 	}
 	return nil

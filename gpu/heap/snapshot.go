@@ -2,7 +2,7 @@ package heap
 
 import (
 	"capgpu/ddf"
-	"capgpu/gpuerr"
+	"capgpu/gpu/snapshot"
 )
 
 // A heap is told to the driver's successor, which takes its DMA buffers over: the pool's owner
@@ -51,15 +51,11 @@ func (x Extent) Snapshot(index ChunkIndex) ExtentSnapshot {
 // driver, named by its address and its generation there.
 type Adopt func(iova ddf.IOVA, generation uint64) (ddf.DMABuffer, error)
 
-func malformed(format string, args ...any) error {
-	return gpuerr.New(gpuerr.Protocol, "the state of the other driver: "+format, args...)
-}
-
 // RestoreChunks takes over chunks of which nothing is in use yet.
 func (h *Heap) RestoreChunks(chunks []ChunkSnapshot, adopt Adopt) error {
 	for _, ci := range chunks {
 		if ci.Bytes == 0 || ci.Bytes > maxChunkBytes || ci.Bytes%ddf.PageBytes != 0 {
-			return malformed("a chunk of %d bytes", ci.Bytes)
+			return snapshot.Malformed("a chunk of %d bytes", ci.Bytes)
 		}
 		dma, err := h.lent(ci.IOVA, ci.Generation, ci.Bytes, adopt)
 		if err != nil {
@@ -78,7 +74,7 @@ func (h *Heap) lent(iova, generation, bytes uint64, adopt Adopt) (ddf.DMABuffer,
 		return nil, err
 	}
 	if uint64(b.IOVA()) != iova || b.Generation() != generation || b.Size() < bytes || uint64(len(b.Bytes())) < bytes {
-		return nil, malformed("memory of %d bytes at %#x is not that which the pool has lent", bytes, iova)
+		return nil, snapshot.Malformed("memory of %d bytes at %#x is not that which the pool has lent", bytes, iova)
 	}
 	return b, nil
 }
@@ -94,15 +90,15 @@ func (h *Heap) Restore(xi ExtentSnapshot, bytes uint64, adopt Adopt) (Extent, er
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if xi.Chunk >= len(h.chunks) || xi.Off%ddf.PageBytes != 0 {
-		return Extent{}, malformed("a buffer of chunk %d at %d", xi.Chunk, xi.Off)
+		return Extent{}, snapshot.Malformed("a buffer of chunk %d at %d", xi.Chunk, xi.Off)
 	}
 	c := h.chunks[xi.Chunk]
 	if xi.Off > c.bytes || bytes > c.bytes-xi.Off {
-		return Extent{}, malformed("a buffer at %d of %d bytes is beyond its chunk", xi.Off, bytes)
+		return Extent{}, snapshot.Malformed("a buffer at %d of %d bytes is beyond its chunk", xi.Off, bytes)
 	}
 	for p := xi.Off / ddf.PageBytes; p < (xi.Off+bytes)/ddf.PageBytes; p++ {
 		if c.pages[p/64]&(1<<(p%64)) != 0 {
-			return Extent{}, malformed("two buffers share a page of chunk %d", xi.Chunk)
+			return Extent{}, snapshot.Malformed("two buffers share a page of chunk %d", xi.Chunk)
 		}
 	}
 	return h.takeLocked(c, xi.Off/ddf.PageBytes, bytes), nil

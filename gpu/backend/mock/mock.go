@@ -143,7 +143,6 @@ type traits struct {
 	subgroup int
 	mostRun  time.Duration // mostRun, but in tests
 	laneOnly bool
-	kernels  kernels
 }
 
 // threads are the goroutines of a Device.
@@ -151,6 +150,7 @@ type threads struct {
 	sink    backend.Sink
 	started time.Time
 	crew    crew
+	kernels kernels
 	never   atomic.Uint32 // the stop flag of jobs that nothing stops
 	work    chan struct{} // capacity 1: the engine should look at the queue
 	attend  chan struct{} // capacity 1: the attendant should look
@@ -205,9 +205,8 @@ func New(o Options) (*Device, error) {
 			subgroup: o.Subgroup,
 			mostRun:  mostRun,
 			laneOnly: o.LaneOnly,
-			kernels:  kernels{subgroup: o.Subgroup},
 		},
-		threads:   threads{work: make(chan struct{}, 1), attend: make(chan struct{}, 1), done: make(chan struct{})},
+		threads:   threads{kernels: kernels{subgroup: o.Subgroup}, work: make(chan struct{}, 1), attend: make(chan struct{}, 1), done: make(chan struct{})},
 		opened:    opened{byName: map[string]*code{}},
 		free:      make([]*slot, 0, maxJobs),
 		queue:     make([]*slot, 0, maxJobs),
