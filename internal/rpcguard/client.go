@@ -184,10 +184,10 @@ func (c *clientCodec) finished(question uint32, givenBack bool) {
 	}
 }
 
-// returned reports whether the answer to a question, which has come, is still wanted.
-func (c *clientCodec) returned(question uint32) (wanted bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+// returnedLocked reports whether the answer to a question, which has come, is still wanted.
+//
+// +checklocks:c.mu
+func (c *clientCodec) returnedLocked(question uint32) (wanted bool) {
 	wanted = c.open[question]
 	delete(c.open, question)
 	return wanted
@@ -270,8 +270,11 @@ func (c *clientCodec) assignFDs(m *capnp.Message) {
 		return
 	}
 
+	// A Finish sees the question either open or with its descriptors held, never between.
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	question := ret.AnswerId()
-	if !c.returned(question) || len(c.arrived) == 0 || ret.Which() != rpccp.Return_Which_results {
+	if !c.returnedLocked(question) || len(c.arrived) == 0 || ret.Which() != rpccp.Return_Which_results {
 		return
 	}
 
@@ -285,8 +288,6 @@ func (c *clientCodec) assignFDs(m *capnp.Message) {
 		return
 	}
 
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	for i := range table.Len() {
 		d := table.At(i)
 		at := int(d.AttachedFd())
