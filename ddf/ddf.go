@@ -32,6 +32,7 @@ type GrantSet struct {
 	DMABytes   uint64      // LimitBytes of DMA, if that is known without asking; else 0
 	Interrupts []Interrupt // by vector
 	Audit      HardwareAuditLog
+	Engines    Engines // nil: none
 	// LaunchRecords says every how many launches of a session one is recorded in
 	// Audit; 0 means none.
 	LaunchRecords uint64
