@@ -170,7 +170,7 @@ func (s *Session) OpenProgram(ctx context.Context, name string) (*Program, error
 	if err != nil {
 		return nil, err
 	}
-	return s.newProgram(m.Body, strings.HasPrefix(name, digestPrefix))
+	return s.newProgram(m.Body, strings.HasPrefix(name, program.DigestPrefix))
 }
 
 // LoadProgram hands a program bundle of at most MaxBundleBytes to the device,

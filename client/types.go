@@ -1,11 +1,11 @@
 package client
 
 import (
-	"encoding/hex"
 	"fmt"
 	"time"
 
 	"capgpu/outcome"
+	"capgpu/program"
 )
 
 // DeviceState is what a device can do at the moment.
@@ -177,9 +177,7 @@ type FieldInfo struct {
 type Digest [32]byte
 
 // String is what OpenProgram takes: "sha256:" and 64 hexadecimal digits.
-func (d Digest) String() string { return digestPrefix + hex.EncodeToString(d[:]) }
-
-const digestPrefix = "sha256:"
+func (d Digest) String() string { return program.DigestName(d) }
 
 // ProgramInfo is what a launch is checked against.
 type ProgramInfo struct {

@@ -8,6 +8,7 @@ import (
 	"capgpu/ddf"
 	"capgpu/gpu/backend"
 	"capgpu/gpu/handles"
+	"capgpu/gpu/strikes"
 	"capgpu/ledger"
 	"capgpu/outcome"
 	"capgpu/ring"
@@ -48,13 +49,8 @@ type Config struct {
 	newRing func(ring.Config) (serverRing, error) // Rings of this package's tests
 }
 
-// StrikePolicy says when a tenant that keeps hanging the device is banned: after
-// Limit strikes (ban.go) within Window, for Ban.
-type StrikePolicy struct {
-	Limit  int
-	Window time.Duration
-	Ban    time.Duration
-}
+// StrikePolicy says when a tenant that keeps hanging the device is banned (ban.go).
+type StrikePolicy = strikes.Policy
 
 // The defaults for zero fields of a Config.
 const (

@@ -1,10 +1,10 @@
 package gpu
 
 import (
-	"sync"
 	"sync/atomic"
 	"time"
 
+	"capgpu/gpu/strikes"
 	"capgpu/gpuerr"
 	"capgpu/outcome"
 )
@@ -22,41 +22,10 @@ import (
 // weak session can never have the tenant banned, and a tenant gains nothing from
 // restricting anew for each hang.
 
-// strikes are those within the window, oldest first.
-type strikes struct {
-	mu sync.Mutex
-	// +checklocks:mu
-	recent []time.Time
-	// +checklocks:mu
-	count uint64 // ever
-}
-
-// add reports whether there are too many now; they are forgotten then.
-func (k *strikes) add(p StrikePolicy) (tooMany bool) {
-	now := time.Now()
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.count++
-	for len(k.recent) > 0 && now.Sub(k.recent[0]) > p.Window {
-		k.recent = k.recent[1:]
-	}
-	k.recent = append(k.recent, now)
-	if tooMany = len(k.recent) >= p.Limit; tooMany {
-		k.recent = nil
-	}
-	return tooMany
-}
-
-func (k *strikes) total() uint64 {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.count
-}
-
 // branch is a session restricted from one of the tenant's, with all below it.
 type branch struct {
 	session uint64
-	strikes strikes
+	strikes strikes.Strikes
 	banned  atomic.Bool
 	reason  atomic.Pointer[string] // set before banned
 }
@@ -90,18 +59,18 @@ func (d *Device) strike(s *Session, what, more string) {
 		if b.banned.Load() {
 			return // it has done what it can to its tenant
 		}
-		if b.strikes.add(p) {
+		if b.strikes.Add(p) {
 			b.reason.CompareAndSwap(nil, banReason(what))
 			if b.banned.Swap(true) {
 				return
 			}
 			d.auditEvent("ban", t, "session=%d restricted=%d strikes=%d reason=%s", s.id, b.session, p.Limit, reasonOf(&b.reason))
 		}
-		if !t.restricted.add(p) {
+		if !t.restricted.Add(p) {
 			return
 		}
 	}
-	if t.strikes.add(p) {
+	if t.strikes.Add(p) {
 		until := time.Now().Add(p.Ban)
 		t.banReason.Store(banReason(what))
 		t.bannedUntil.Store(&until)

@@ -145,7 +145,7 @@ func (b *buffer) back(ctx context.Context) error {
 	s := b.session
 	var mem heap.Extent
 	err := s.dev.orReclaimed(ctx, nil, s.node.Done(), func() (err error) {
-		mem, err = s.heaps.of(b.usage).Alloc(ctx, b.bytes)
+		mem, err = s.heaps.For(!b.mapped()).Alloc(ctx, b.bytes)
 		return err
 	})
 	if err != nil {
@@ -235,7 +235,7 @@ func (b *buffer) releaseMemory() {
 		b.stuck = b.mem.Stuck()
 		return
 	}
-	if err := b.session.heaps.of(b.usage).Release(b.mem); err != nil {
+	if err := b.session.heaps.For(!b.mapped()).Release(b.mem); err != nil {
 		b.stuck = true
 		b.session.dev.memoryLost(err)
 	}

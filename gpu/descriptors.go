@@ -2,7 +2,6 @@ package gpu
 
 import (
 	"context"
-	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -38,40 +37,6 @@ var processFiles = func() uint64 {
 	return process.Cur
 }()
 
-// inPassing are a session's charges for what is on its way to its client. They end with the
-// session at the latest: its socket is closed then, and with it what nobody has taken.
-type inPassing struct {
-	mu sync.Mutex
-	// +checklocks:mu
-	open map[*ledger.Receipt]struct{}
-}
-
-func (l *inPassing) add(charge *ledger.Receipt) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.open == nil {
-		l.open = map[*ledger.Receipt]struct{}{}
-	}
-	l.open[charge] = struct{}{}
-}
-
-func (l *inPassing) release(charge *ledger.Receipt) {
-	l.mu.Lock()
-	delete(l.open, charge)
-	l.mu.Unlock()
-	charge.Release() // once: the first of the two callers
-}
-
-// releaseAll is called when no further one is added.
-func (l *inPassing) releaseAll() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for charge := range l.open {
-		charge.Release()
-	}
-	l.open = nil
-}
-
 // Lend charges the session for n descriptors that are on their way to its client, until
 // returned is called. It fails with E_QUOTA.
 func (s *Session) Lend(n uint64) (returned func(), err error) {
@@ -84,6 +49,6 @@ func (s *Session) Lend(n uint64) (returned func(), err error) {
 		return nil, err
 	}
 	charge.Commit()
-	s.passing.add(&charge)
-	return func() { s.passing.release(&charge) }, nil
+	s.passing.Add(&charge)
+	return func() { s.passing.Release(&charge) }, nil
 }

@@ -14,6 +14,7 @@ import (
 
 	"capgpu/gpu/backend"
 	"capgpu/gpu/records"
+	"capgpu/gpu/strikes"
 	"capgpu/gpuerr"
 	"capgpu/internal/revoke"
 	"capgpu/ledger"
@@ -73,8 +74,8 @@ type tenant struct {
 	flow    *flow // the reactor's
 	loading line
 
-	strikes     strikes
-	restricted  strikes                   // of its restricted sessions, since the last that became one of its own; not told to a successor
+	strikes     strikes.Strikes
+	restricted  strikes.Strikes           // of its restricted sessions, since the last that became one of its own; not told to a successor
 	bannedUntil atomic.Pointer[time.Time] // nil: not banned
 	banReason   atomic.Pointer[string]    // set before bannedUntil
 

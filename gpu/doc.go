@@ -45,7 +45,7 @@
 // end the job and waits for the pins.
 //
 // Lock order: Device.mu, then table.mu; fence.mu, then mailbox.mu, where a waiter is told of;
-// memory.mu, strikes.mu and reclaimer.mu are leaves, and so are the ledger's and the ring's.
+// memory.mu and reclaimer.mu are leaves, and so are the ledger's and the ring's.
 // None is held across a call of the DMA pool, the audit log or the backend, nor across a wait;
 // nobody waits for the reactor with one that it takes. An object is closed from outside its
 // session: see remove.

@@ -113,7 +113,7 @@ func (r *rig) open(tenant string, change ...func(*Attach)) *Session {
 func (r *rig) idle(s *Session) {
 	r.t.Helper()
 	r.reclaimed()
-	_, chunks := s.heaps.shared.ChunkBytes()
+	_, chunks := s.heaps.Shared.ChunkBytes()
 	kept := uint64(chunks * heap.DescriptorCount)
 	if kept == 0 {
 		require.NoError(r.t, s.account.Zero())

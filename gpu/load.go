@@ -2,7 +2,6 @@ package gpu
 
 import (
 	"context"
-	"runtime/debug"
 	"slices"
 	"time"
 
@@ -10,6 +9,7 @@ import (
 	"capgpu/gpu/handles"
 	"capgpu/gpu/heap"
 	"capgpu/gpuerr"
+	"capgpu/internal/shm"
 	"capgpu/ledger"
 )
 
@@ -141,24 +141,8 @@ func (s *Session) copyOut(h Handle, off, n uint64) ([]byte, error) {
 	}
 	defer b.pins.unpin()
 	copied := make([]byte, n)
-	if !copyGuarded(copied, b.host[off:off+n]) {
+	if _, gone := shm.Guard(func() { copy(copied, b.host[off:off+n]) }); gone {
 		return nil, gpuerr.New(gpuerr.IO, "the memory of the buffer could not be read")
 	}
 	return copied, nil
-}
-
-// copyGuarded is copy from memory that may vanish.
-func copyGuarded(dst, src []byte) (ok bool) {
-	old := debug.SetPanicOnFault(true)
-	defer debug.SetPanicOnFault(old)
-	defer func() {
-		if p := recover(); p != nil {
-			if _, fault := p.(interface{ Addr() uintptr }); !fault {
-				panic(p)
-			}
-			ok = false
-		}
-	}()
-	copy(dst, src)
-	return true
 }

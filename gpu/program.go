@@ -2,7 +2,6 @@ package gpu
 
 import (
 	"context"
-	"encoding/hex"
 	"strings"
 	"sync"
 	"time"
@@ -11,6 +10,7 @@ import (
 	"capgpu/gpuerr"
 	"capgpu/internal/revoke"
 	"capgpu/ledger"
+	nouns "capgpu/program"
 )
 
 // program is code that a session may launch.
@@ -47,19 +47,6 @@ type loadedPrograms struct {
 	byDigest map[[32]byte][]*program
 }
 
-// digestPrefix begins the name of a program that is named by its digest.
-const digestPrefix = "sha256:"
-
-// parseDigest reads "sha256:" and 64 lower-case hexadecimal digits.
-func parseDigest(name string) (digest [32]byte, ok bool) {
-	digits, ok := strings.CutPrefix(name, digestPrefix)
-	if !ok || len(digits) != 2*len(digest) || strings.ToLower(digits) != digits {
-		return digest, false
-	}
-	_, err := hex.Decode(digest[:], []byte(digits))
-	return digest, err == nil
-}
-
 // OpenProgram opens a program by its name: a built-in one of the session's list,
 // or by its digest one that this session or one above it has loaded.
 func (s *Session) OpenProgram(name string) (Handle, *backend.ProgramInfo, error) {
@@ -70,7 +57,7 @@ func (s *Session) OpenProgram(name string) (Handle, *backend.ProgramInfo, error)
 	if s.facet < FacetProgram {
 		return 0, nil, errNoPrograms
 	}
-	if strings.HasPrefix(name, digestPrefix) {
+	if strings.HasPrefix(name, nouns.DigestPrefix) {
 		return s.openLoaded(name)
 	}
 	if !s.mayOpen(name) {
@@ -98,7 +85,7 @@ func (s *Session) openLoaded(name string) (Handle, *backend.ProgramInfo, error) 
 // findLoaded looks upwards. A session with a list of programs of its own, which names
 // others, sees nothing of those above.
 func (s *Session) findLoaded(name string) *program {
-	digest, ok := parseDigest(name)
+	digest, ok := nouns.ParseDigest(name)
 	if !ok {
 		return nil
 	}

@@ -97,7 +97,17 @@ func TestLoadFromMemoryThatIsGone(t *testing.T) {
 	gone, err := unix.Mmap(-1, 0, 4096, unix.PROT_NONE, unix.MAP_ANON|unix.MAP_PRIVATE)
 	require.NoError(t, err)
 	defer unix.Munmap(gone)
-	require.False(t, copyGuarded(make([]byte, 8), gone[:8]))
+	r := newMemRig(t)
+	s := r.open("alice")
+	info, err := s.CreateBuffer(t.Context(), 4096, UsageUpload)
+	require.NoError(t, err)
+	b, err := handles.Lookup[buffer](s.handles, info.Handle)
+	require.NoError(t, err)
+	whole := b.host
+	b.host = gone
+	_, _, err = s.LoadProgram(t.Context(), info.Handle, 0, 8)
+	require.ErrorIs(t, err, gpuerr.IO)
+	b.host = whole
 }
 
 // A loaded program can be opened again by its digest, here and below, and the opened one

@@ -3,6 +3,7 @@ package gpu
 import (
 	"time"
 
+	"capgpu/gpu/records"
 	"capgpu/outcome"
 )
 
@@ -48,7 +49,7 @@ type recovery struct {
 	since     time.Time     // when the step was taken
 	took      [outcome.NumRecoverySteps]time.Duration
 	whose     *tenant // of the last incident; nil: nobody's
-	paces     map[*tenant]*stepPace
+	paces     map[*tenant]*records.Pace
 
 	// mustReset is set from a fault until the device was reset: nothing is sent, and
 	// nothing that was is ok.
@@ -71,26 +72,6 @@ const (
 	stepBurst    = 16
 	stepInterval = 5 * time.Second
 )
-
-// stepPace bounds the records of one tenant.
-type stepPace struct {
-	credit time.Duration // stepInterval is one record
-	at     time.Time
-	more   uint64 // that had none since the last one that had
-}
-
-// enter reports whether a step is recorded, and how many before it were not.
-func (p *stepPace) enter(now time.Time) (more uint64, recorded bool) {
-	p.credit = min(p.credit+now.Sub(p.at), stepBurst*stepInterval)
-	p.at = now
-	if p.credit < stepInterval {
-		p.more++
-		return 0, false
-	}
-	p.credit -= stepInterval
-	more, p.more = p.more, 0
-	return more, true
-}
 
 // incident begins an incident, unless one is under way.
 func (r *reactor) incident(j *job, cause string) {
@@ -136,12 +117,12 @@ func (r *reactor) recordStep(took time.Duration, now time.Time) {
 	p := c.paces[c.whose]
 	if p == nil {
 		if c.paces == nil {
-			c.paces = map[*tenant]*stepPace{}
+			c.paces = map[*tenant]*records.Pace{}
 		}
-		p = &stepPace{credit: stepBurst * stepInterval, at: now}
+		p = records.NewPace(stepBurst, stepInterval, now)
 		c.paces[c.whose] = p
 	}
-	if more, recorded := p.enter(now); recorded {
+	if more, recorded := p.Enter(now); recorded {
 		r.dev.auditEvent("recovery", c.whose, "session=%d step=%v cause=%q took=%v more=%d", c.last.Session, c.step, c.last.Cause, took, more)
 	}
 }

@@ -126,7 +126,7 @@ func (im *restorer) all() error {
 	for i := range img.Branches {
 		b := &img.Branches[i]
 		br := &branch{session: b.Session}
-		br.strikes.restore(b.Strikes)
+		br.strikes.Restore(b.Strikes)
 		br.banned.Store(b.Banned)
 		im.branches[b.Session] = br
 	}

@@ -16,10 +16,10 @@ func (im *restorer) lent(iova ddf.IOVA, generation uint64) (ddf.DMABuffer, error
 
 // memory takes chunks and buffers.
 func (im *restorer) memory(s *Session, si *SessionSnapshot) error {
-	if err := s.heaps.shared.RestoreChunks(si.Chunks, im.lent); err != nil {
+	if err := s.heaps.Shared.RestoreChunks(si.Chunks, im.lent); err != nil {
 		return err
 	}
-	if err := s.heaps.device.RestoreChunks(si.DeviceChunks, im.lent); err != nil {
+	if err := s.heaps.Device.RestoreChunks(si.DeviceChunks, im.lent); err != nil {
 		return err
 	}
 	for i := range si.Buffers {
@@ -36,7 +36,7 @@ func (im *restorer) buffer(s *Session, bi *BufferSnapshot) (err error) {
 	}
 	b := &buffer{session: s, h: bi.Handle, usage: bi.Usage, bytes: bi.Bytes}
 	b.pins.init()
-	if b.mem, err = s.heaps.of(b.usage).Restore(bi.Memory, b.bytes, im.lent); err != nil {
+	if b.mem, err = s.heaps.For(!b.mapped()).Restore(bi.Memory, b.bytes, im.lent); err != nil {
 		return err
 	}
 	b.host, b.iova = b.mem.Host(), b.mem.IOVA()

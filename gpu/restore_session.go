@@ -6,6 +6,7 @@ import (
 
 	"capgpu/gpu/handles"
 	"capgpu/gpu/snapshot"
+	"capgpu/gpu/strikes"
 	"capgpu/gpuerr"
 	"capgpu/internal/revoke"
 	"capgpu/ledger"
@@ -24,19 +25,6 @@ func spendAll(a *ledger.Account, spent []Spent) error {
 	return nil
 }
 
-func (k *strikes) restore(s StrikesSnapshot) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.recent, k.count = nil, s.Count
-	for _, at := range s.Recent {
-		k.recent = append(k.recent, steady(at))
-	}
-}
-
-// steady is a moment of the wall clock, of which the process's own clock is read from here
-// on: it does not go back.
-func steady(at time.Time) time.Time { return time.Now().Add(time.Until(at)) }
-
 func (im *restorer) tenant(ti *TenantSnapshot) error {
 	t, err := im.dev.tenantOf(ti.Name, ledger.NoLimits(), ti.Weight)
 	if err != nil {
@@ -44,9 +32,9 @@ func (im *restorer) tenant(ti *TenantSnapshot) error {
 	}
 	im.dev.reactor.setWeight(t.flow, ti.Weight)
 	t.longest.Store(int64(max(ti.MaxDeadline, 0)))
-	t.strikes.restore(ti.Strikes)
+	t.strikes.Restore(ti.Strikes)
 	if ti.BannedUntil != nil {
-		until := steady(*ti.BannedUntil)
+		until := strikes.Steady(*ti.BannedUntil)
 		t.bannedUntil.Store(&until)
 	}
 	return spendAll(t.account, ti.Spent)

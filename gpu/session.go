@@ -26,9 +26,9 @@ type Session struct {
 	context backend.Context
 	poison  atomic.Pointer[poison]
 	charges [2]ledger.Receipt
-	passing inPassing
+	passing ledger.Receipts // for what is on its way to the client
 	handles *handles.Table
-	heaps   heaps
+	heaps   heap.Pair
 	loaded  loadedPrograms
 	loading line
 
@@ -214,36 +214,15 @@ func (s *Session) commit() {
 	}
 }
 
-// heaps are the memory of a session: what its client maps, and what it is not given.
-type heaps struct {
-	shared heap.Heap
-	device heap.Heap
-}
-
-// of is the heap that a buffer's memory is from.
-func (h *heaps) of(usage Usage) *heap.Heap {
-	if usage&UsageDevice != 0 {
-		return &h.device
-	}
-	return &h.shared
-}
-
-// heldBytes is the memory that buffers are carved from, in use or kept.
-func (h *heaps) heldBytes() uint64 {
-	shared, _ := h.shared.ChunkBytes()
-	device, _ := h.device.ChunkBytes()
-	return shared + device
-}
-
 // beginMemory readies the memory of a session that has its account and its node.
 func (s *Session) beginMemory() {
 	s.context.Group = s.tenant.group
 	dma := s.dev.cfg.DMA
-	s.heaps.shared.Begin(dma, s.account, s.dev.log, s.node.Done())
+	s.heaps.Shared.Begin(dma, s.account, s.dev.log, s.node.Done())
 	if local := s.dev.reactor.traits.local; local != nil {
 		dma = local.Local(&s.context)
 	}
-	s.heaps.device.Begin(dma, s.account, s.dev.log, s.node.Done())
+	s.heaps.Device.Begin(dma, s.account, s.dev.log, s.node.Done())
 }
 
 // memoryClass is what memory of a buffer is charged as: deviceMemory, but where the device
@@ -272,22 +251,11 @@ func (s *Session) quiesce() {
 }
 
 // scrub frees the memory of all buffers of a session, a chunk at a time.
-func (s *Session) scrub() (more bool) {
-	for _, h := range [...]*heap.Heap{&s.heaps.shared, &s.heaps.device} {
-		more, err := h.FreeOne()
-		if err != nil {
-			s.dev.memoryLost(err)
-		}
-		if more {
-			return true
-		}
-	}
-	return false
-}
+func (s *Session) scrub() (more bool) { return s.heaps.FreeOne(s.dev.memoryLost) }
 
 // release is the end of a session; everything below it is released.
 func (s *Session) release() {
-	s.passing.releaseAll()
+	s.passing.ReleaseAll() // its socket is closed, and with it what nobody has taken
 	if err := s.account.Close(); err != nil {
 		s.dev.log.Error("a session ends with charges", "session", s.id, "error", err)
 	}

@@ -99,7 +99,7 @@ func (d *Device) snapshot() (img *Snapshot, rings []RingFDs, err error) {
 	for _, s := range sessions {
 		if b := s.branch; b != nil && !seen[b] {
 			seen[b] = true
-			img.Branches = append(img.Branches, BranchSnapshot{Session: b.session, Strikes: b.strikes.snapshot(), Banned: b.banned.Load()})
+			img.Branches = append(img.Branches, BranchSnapshot{Session: b.session, Strikes: b.strikes.Snapshot(), Banned: b.banned.Load()})
 		}
 		// Once there is too much it is only weighed: it must not be written down.
 		si, more, err := s.snapshot(children)
@@ -183,16 +183,10 @@ func limitsOf(a *ledger.Account) (l ledger.Limits) {
 	return l
 }
 
-func (k *strikes) snapshot() StrikesSnapshot {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return StrikesSnapshot{Recent: slices.Clone(k.recent), Count: k.count}
-}
-
 func (d *Device) snapshotTenant(t *tenant, children map[*ledger.Account][]*ledger.Account) TenantSnapshot {
 	return TenantSnapshot{
 		Name: t.name, Limits: limitsOf(t.account), Weight: uint32(t.flow.weight), MaxDeadline: time.Duration(t.longest.Load()), Spent: spentOf(t.account, children),
-		Strikes: t.strikes.snapshot(), BannedUntil: t.bannedUntil.Load(),
+		Strikes: t.strikes.Snapshot(), BannedUntil: t.bannedUntil.Load(),
 	}
 }
 
@@ -212,8 +206,8 @@ func (s *Session) snapshot(children map[*ledger.Account][]*ledger.Account) (si S
 	}
 	si.Snapshot = s.handles.Snapshot()
 	var shared, device heap.ChunkIndex
-	si.Chunks, shared = s.heaps.shared.Chunks()
-	si.DeviceChunks, device = s.heaps.device.Chunks()
+	si.Chunks, shared = s.heaps.Shared.Chunks()
+	si.DeviceChunks, device = s.heaps.Device.Chunks()
 	for _, b := range inOrder(s.handles, func(b *buffer) Handle { return b.h }) {
 		if b.stuck || b.pins.closed() {
 			return si, nil, errFrozenLong

@@ -5,6 +5,7 @@ import (
 
 	"capgpu/gpu/handles"
 	"capgpu/gpu/heap"
+	"capgpu/gpu/strikes"
 	"capgpu/gpuerr"
 	"capgpu/ledger"
 	"capgpu/outcome"
@@ -45,12 +46,6 @@ type Spent struct {
 	Amount uint64
 }
 
-// StrikesSnapshot is the strikes that still count, oldest first, and how many there were.
-type StrikesSnapshot struct {
-	Recent []time.Time `json:",omitempty"`
-	Count  uint64
-}
-
 // TenantSnapshot is one tenant.
 type TenantSnapshot struct {
 	Name        string
@@ -58,14 +53,14 @@ type TenantSnapshot struct {
 	Weight      uint32
 	MaxDeadline time.Duration // of a submission, as the policy has it now; 0: as each session has it
 	Spent       []Spent
-	Strikes     StrikesSnapshot
+	Strikes     strikes.Snapshot
 	BannedUntil *time.Time `json:",omitempty"`
 }
 
 // BranchSnapshot is one restricted session with all below it, as bans know it.
 type BranchSnapshot struct {
 	Session uint64 // the first of it
-	Strikes StrikesSnapshot
+	Strikes strikes.Snapshot
 	Banned  bool
 }
 

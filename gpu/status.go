@@ -94,7 +94,7 @@ func (d *Device) Status(tenant string) Status {
 }
 
 func (t *tenant) status(sessions []*Session) TenantStatus {
-	st := TenantStatus{Tenant: t.name, BannedUntil: t.bannedUntil.Load(), Strikes: t.strikes.total(), Budget: budgetStatus(t.account.Snapshot()), Sessions: []SessionStatus{}}
+	st := TenantStatus{Tenant: t.name, BannedUntil: t.bannedUntil.Load(), Strikes: t.strikes.Total(), Budget: budgetStatus(t.account.Snapshot()), Sessions: []SessionStatus{}}
 	if st.BannedUntil != nil {
 		st.BanReason = reasonOf(&t.banReason)
 	}
@@ -123,7 +123,7 @@ func (s *Session) status() SessionStatus {
 	}
 	st := SessionStatus{
 		ID: s.id, Facet: s.facet.String(), AgeNanos: time.Since(s.opened), Closing: !s.node.Live(),
-		Buffers: held[ledger.Buffers], MemoryBytes: held[ledger.DeviceMemory], HeldBytes: s.heaps.heldBytes(),
+		Buffers: held[ledger.Buffers], MemoryBytes: held[ledger.DeviceMemory], HeldBytes: s.heaps.HeldBytes(),
 		Fences: held[ledger.Fences], Programs: held[ledger.Programs], QueueSlots: held[ledger.QueueSlots],
 		InFlight: held[ledger.InFlight], DeviceTimeNanos: held[ledger.DeviceTime],
 		Launches: s.launches.Load(), Strikes: s.strikes.Load(), Outcomes: map[string]uint64{}, Parent: s.parentID(),

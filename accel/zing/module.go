@@ -3,7 +3,6 @@ package zing
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 
 	"capgpu/accel"
@@ -89,8 +88,7 @@ func (h *Host) load(d *device, bytes, hint []byte) (id string, err error) {
 	}
 	id = string(hint)
 	if id == "" {
-		digest := sha256.Sum256(bytes)
-		id = "sha256:" + hex.EncodeToString(digest[:])
+		id = program.DigestName(sha256.Sum256(bytes))
 	}
 	if old := h.modules[id]; old != nil {
 		if len(bytes) > 0 && string(old.bytes) == string(bytes) {

@@ -50,7 +50,7 @@ func (c *disasmCmd) Run(ctx context.Context, a *app) error {
 		return refused
 	}
 
-	v := verdict{Program: c.Program, Digest: digestText(parsed.Digest), Admitted: refusal == nil, Warnings: []program.Diagnostic{}}
+	v := verdict{Program: c.Program, Digest: program.DigestName(parsed.Digest), Admitted: refusal == nil, Warnings: []program.Diagnostic{}}
 	if refusal != nil {
 		v.Refusal = &refusal.Diagnostic
 	} else {

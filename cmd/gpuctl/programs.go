@@ -76,7 +76,7 @@ type programText struct {
 func programTextOf(p client.ProgramInfo) programText {
 	i := infoOfClient(p)
 	t := programText{
-		Name: p.Name, Digest: digestText(p.Digest), Bindings: i.Bindings, Inline: i.Inline, InlineBytes: p.InlineBytes,
+		Name: p.Name, Digest: program.DigestName(p.Digest), Bindings: i.Bindings, Inline: i.Inline, InlineBytes: p.InlineBytes,
 		Block: [3]uint32{p.Block.X, p.Block.Y, p.Block.Z}, BlockFree: p.BlockFree, SharedBytes: p.SharedBytes, Features: p.Features,
 	}
 	// Empty lists, not null, for scripts.

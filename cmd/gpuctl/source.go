@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -160,6 +159,3 @@ func nameOf(path string) string {
 	}, base)
 	return name[:min(len(name), program.MaxNameBytes)]
 }
-
-// digestText names a program by its digest.
-func digestText(d [32]byte) string { return fmt.Sprintf("sha256:%x", d[:]) }

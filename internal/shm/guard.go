@@ -13,7 +13,7 @@ func Guard(f func()) (addr uintptr, faulted bool) {
 	defer debug.SetPanicOnFault(old)
 	defer func() {
 		if p := recover(); p != nil {
-			if addr, faulted = faultAddress(p); !faulted {
+			if addr, faulted = FaultAddress(p); !faulted {
 				panic(p)
 			}
 		}
@@ -22,9 +22,9 @@ func Guard(f func()) (addr uintptr, faulted bool) {
 	return 0, false
 }
 
-// faultAddress is the address in the panic of a memory fault. At a fault near
+// FaultAddress is the address in the panic of a memory fault. At a fault near
 // address 0 there is none: that is a bug, never a mapping.
-func faultAddress(p any) (uintptr, bool) {
+func FaultAddress(p any) (uintptr, bool) {
 	if err, ok := p.(runtime.Error); ok {
 		if e, ok := err.(interface{ Addr() uintptr }); ok {
 			return e.Addr(), true

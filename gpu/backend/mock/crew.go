@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"capgpu/gpu/backend"
+	"capgpu/internal/shm"
 	"capgpu/outcome"
 	"capgpu/program/lane"
 	"capgpu/program/native"
@@ -207,7 +208,7 @@ func (t *task) run(member int) {
 func (t *task) caught(p any, member int, lo uint64) {
 	native.RestoreFloats()
 	t.next.Store(t.items) // there are at most as many blocks as items
-	addr, ok := faultAddress(p)
+	addr, ok := shm.FaultAddress(p)
 	if !ok {
 		sayBug(p) // not memory that went away
 		t.broken.Store(true)
@@ -256,32 +257,7 @@ func (t *task) outcome() outcome.Outcome {
 	return outcome.Success
 }
 
-// faultAddress is the address in the panic of a memory fault.
-func faultAddress(p any) (uintptr, bool) {
-	if err, ok := p.(runtime.Error); ok {
-		if e, ok := err.(interface{ Addr() uintptr }); ok {
-			return e.Addr(), true
-		}
-	}
-	return 0, false
-}
-
 // sayBug tells of a bug of the device.
 func sayBug(p any) {
 	slog.Error("the mock device has a bug", "panic", p, "stack", string(debug.Stack()))
-}
-
-// guard runs f and reports a memory fault in it.
-func guard(f func()) (addr uintptr, faulted bool) {
-	old := debug.SetPanicOnFault(true)
-	defer debug.SetPanicOnFault(old)
-	defer func() {
-		if p := recover(); p != nil {
-			if addr, faulted = faultAddress(p); !faulted {
-				panic(p)
-			}
-		}
-	}()
-	f()
-	return 0, false
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"capgpu/gpu/backend"
+	"capgpu/internal/shm"
 	"capgpu/outcome"
 )
 
@@ -116,7 +117,7 @@ func reaches(job *backend.Job, iova, bytes uint64) (yes bool) {
 // if they can no longer be read.
 func digestWrites(job *backend.Job) (sum [32]byte) {
 	h := sha256.New()
-	_, faulted := guard(func() {
+	_, faulted := shm.Guard(func() {
 		for i, span := range job.Spans {
 			if writes(job, i) {
 				h.Write(span.Host)

@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 
 	"capgpu/gpu/backend"
+	"capgpu/internal/shm"
 	"capgpu/outcome"
 	"capgpu/program/lane"
 	"capgpu/program/native"
@@ -200,7 +201,7 @@ func (r *ready) suits(v *variant) bool {
 // or a fill, the end of the device. It is called on the thread that the job ran on.
 func (d *Device) caught(r *ready, p any) (o outcome.Outcome, gone bool) {
 	native.RestoreFloats()
-	addr, ok := faultAddress(p)
+	addr, ok := shm.FaultAddress(p)
 	if !ok {
 		sayBug(p)
 		if r.how == readyLanes && r.variant != nil && r.variant.kernel != nil {
