@@ -25,6 +25,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -87,6 +88,10 @@ type driver struct {
 // Run serves the device until ctx ends, the manager sends Shutdown, or a link dies.
 // Only the last is an error.
 func Run(ctx context.Context, o Options) error {
+	// The reactor sleeps in a system call and keeps a processor of the runtime there; others
+	// would wait for it until the runtime looks, which is 20 µs to 10 ms. So there is one more
+	// for it, and one that is idle, without which the runtime looks every 20 µs.
+	runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + 2)
 	links, err := inherit()
 	if err != nil {
 		return err

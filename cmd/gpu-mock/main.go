@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -99,7 +100,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 
-	options := mock.Options{Script: script, Subgroup: *subgroup, LaneOnly: *engine == "lane"}
+	// The processors that driver.Run adds are not for kernels.
+	options := mock.Options{Workers: runtime.GOMAXPROCS(0), Script: script, Subgroup: *subgroup, LaneOnly: *engine == "lane"}
 	err = driver.Run(ctx, driver.Options{
 		StateVersion: versionOf(stateVersion),
 		Log:          slog.New(slog.NewTextHandler(stderr, nil)),

@@ -6,7 +6,6 @@ import (
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"capgpu/gpu/backend"
 	"capgpu/internal/shm"
@@ -17,10 +16,6 @@ import (
 
 // parallelBytes is the size from which a copy or fill is worth sharing.
 const parallelBytes = 1 << 20
-
-// yieldEvery is how often a member lets other goroutines of the process have its
-// processor: kernels of many blocks would keep it for as long as the runtime lets them.
-const yieldEvery = 100 * time.Microsecond
 
 // crew runs the blocks of a task on the engine's goroutine, which is member 0, and
 // for large tasks on workers. It belongs to the engine: one task at a time.
@@ -178,7 +173,6 @@ func (t *task) run(member int) {
 	}
 	t.dev.enter()
 	defer t.dev.leave()
-	yield := time.Now()
 	for !t.stopped() && t.goesOn() {
 		i := t.next.Add(1) - 1
 		if i >= blocks {
@@ -197,10 +191,6 @@ func (t *task) run(member int) {
 			return
 		}
 		t.done.Add(hi - lo)
-		if now := time.Now(); now.Sub(yield) >= yieldEvery {
-			yield = now
-			runtime.Gosched()
-		}
 	}
 }
 

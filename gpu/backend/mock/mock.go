@@ -93,7 +93,7 @@ const (
 type Options struct {
 	MemoryBytes uint64 // of the host, told by Info; 0: 1 GiB
 	LocalBytes  uint64 // memory of the device's own (local.go); 0: it works on the host's
-	Workers     int    // goroutines that share a large job; 0: up to 4, as the host has CPUs
+	Workers     int    // goroutines that share a large job, at most 4; 0: as many as the host has CPUs
 	Subgroup    int    // lanes of a subgroup: 8, 16, 32 or 64; 0: 32
 	LaneOnly    bool   // run every program on the lane engine, also those with a fast body
 	Script      Script // what goes wrong, and when
@@ -187,8 +187,9 @@ func New(o Options) (*Device, error) {
 		o.MemoryBytes = 1 << 30
 	}
 	if o.Workers <= 0 {
-		o.Workers = min(maxWorkers, runtime.GOMAXPROCS(0))
+		o.Workers = runtime.GOMAXPROCS(0)
 	}
+	o.Workers = min(o.Workers, maxWorkers)
 	if o.LogEntries < 0 {
 		return nil, gpuerr.New(gpuerr.Invalid, "LogEntries is %d; it must not be negative", o.LogEntries)
 	}
