@@ -104,8 +104,10 @@ type Job struct {
 	// shared memory or a divergent barrier traps as well. A backend that cannot fails
 	// it as a device error.
 	Check bool
-	// List is what an OpList runs (list.go). Ready is of its entries only.
-	List []Job
+	// List is what an OpList runs (list.go). Ready is of its entries only. Recording is the
+	// number of a list that stays as it is, never used for another; 0: it is of this job.
+	List      []Job
+	Recording uint64
 	// From is how many entries of the list have run already (Runner).
 	From  uint32
 	Ready Ready

@@ -12,11 +12,22 @@ package backend
 // write to it. Cancel stops a list between two entries at the latest, and within one
 // as it does a job. Completion.Begun says how many entries were begun.
 //
+// A list that was recorded is the same in each of its jobs: these have its number
+// (Job.Recording), so that a Recorder can keep what it made of it. A list with patches has
+// none.
+//
 // Where the backend is a Runner, an entry may come with what Prepare said of it
 // (Job.Ready): then the job is as it was when it was prepared.
 
 // MaxListEntries bounds Job.List.
 const MaxListEntries = 1024
+
+// Recorder is a Backend that keeps something of a recorded list between its jobs.
+type Recorder interface {
+	// Forget says that no job of a recording is outstanding, and none will be. It comes before
+	// anything that the list names is unmapped or released, and waits for nothing.
+	Forget(recording uint64)
+}
 
 // EachSpan calls f for everything that a job reaches, until that returns false.
 func (j *Job) EachSpan(f func(Span) bool) {

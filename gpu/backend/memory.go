@@ -1,6 +1,22 @@
 package backend
 
-import "capgpu/ddf"
+import (
+	"context"
+
+	"capgpu/ddf"
+)
+
+// Mapper is a Backend that reaches only memory of the host that it was told of: engine processes
+// import it.
+type Mapper interface {
+	// Map comes before the first job of the context's group with a span of the memory. It may
+	// open what the group's jobs run in: gpuerr.Busy where there is no place for it, and
+	// gpuerr.Quota where the device can map no more.
+	Map(ctx context.Context, c *Context, m ddf.DMABuffer) error
+	// Unmap comes when no job uses the memory, before its Free. An error says that the device may
+	// still reach the memory, and the device is lost. It may be called again.
+	Unmap(c *Context, m ddf.DMABuffer) error
+}
 
 // LocalMemory is a Backend with memory of its own, which the host does not see. Buffers of
 // usage device lie there, and nowhere else; all other memory is the host's. Info.LocalBytes
