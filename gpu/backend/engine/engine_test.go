@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"log/slog"
 	"os"
 	"sync"
 	"testing"
@@ -39,6 +40,9 @@ func newMapping(t *testing.T, e ddf.Engines, o engine.Options) *mapping {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, f.Close()) })
 	o.Engines, o.MemoryBytes = e, 1<<30
+	if os.Getenv("CAPGPU_ENGINE_LOG") != "" {
+		o.Log = slog.New(slog.NewTextHandler(os.Stderr, nil))
+	}
 	b, err := engine.New(t.Context(), o)
 	require.NoError(t, err)
 	return &mapping{Backend: b, pool: f.Grants().DMA, mapped: map[mapKey]*backend.Context{}}
