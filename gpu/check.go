@@ -39,7 +39,7 @@ func (s *Session) allowed(d time.Duration) time.Duration {
 func (q *queue) resolve(j *job, t *ring.Taken) gpuerr.Code {
 	e := &t.Entry
 	j.work.Spans = j.work.Spans[:0]
-	j.work.Inline, j.work.Pattern, j.work.Shared = nil, 0, 0
+	j.work.Inline, j.work.Pattern, j.work.Shared, j.work.Recording = nil, 0, 0, 0
 	j.work.Context, j.work.Check = &q.session.context, q.session.check
 	switch e.Op {
 	case ring.OpLaunch:

@@ -38,6 +38,7 @@ type Device struct {
 	closeBackend func() error
 	loading      line // see load.go
 	reclaim      *reclaimer
+	recordings   atomic.Uint64 // the number of the last list
 
 	end struct {
 		begun sync.Once

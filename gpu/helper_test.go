@@ -2,6 +2,7 @@ package gpu
 
 import (
 	"context"
+	"os"
 	"sync"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 
 	"capgpu/ddf/fake"
 	"capgpu/gpu/backend"
+	"capgpu/gpu/backend/engine/enginetest"
 	"capgpu/gpu/backend/mock"
 	"capgpu/gpu/handles"
 	"capgpu/gpu/heap"
@@ -20,7 +22,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	leakcheck.Main(m)
+	os.Exit(leakcheck.Run(m, enginetest.Clean))
 }
 
 // tb is what testing.TB and rapid.T have in common.

@@ -180,7 +180,7 @@ func (j *job) letGo() {
 		return
 	}
 	clear(j.work.Spans)
-	j.work.Program, j.work.List = nil, nil
+	j.work.Program, j.work.List, j.work.Recording = nil, nil, 0
 }
 
 // discharge ends the charge of being in flight.

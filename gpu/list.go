@@ -34,6 +34,7 @@ type list struct {
 	jobs     []backend.Job // by entry; not changed any more once the list is published
 	parts    []part        // the same
 	launched []uint32      // how many launches are among the first so many entries
+	number   uint64        // backend.Job.Recording
 	nanos    int64         // that all entries are expected to take; 0: it is submitted (dispatch.go)
 	in       []*listSet    // the sets that it is in
 
@@ -142,7 +143,7 @@ func (s *Session) RecordList(from Handle, off uint64, entries, argBytes uint32) 
 	if err := s.audited(); err != nil {
 		return 0, err
 	}
-	l := &list{session: s, entries: entries, argBytes: argBytes}
+	l := &list{session: s, entries: entries, argBytes: argBytes, number: s.dev.recordings.Add(1)}
 	l.pins.init()
 	var err error
 	if l.charge, err = s.reserve(context.Background(), ledger.HostMemory, listBytes(entries, argBytes)); err != nil {
@@ -284,6 +285,9 @@ func (l *list) forget(recorded, dead bool) {
 	if !l.recorded || !l.dead {
 		l.mu.Unlock()
 		return
+	}
+	if r := l.session.dev.reactor.traits.recorder; r != nil {
+		r.Forget(l.number) // under the lock: the one that unmaps what is in the list comes later
 	}
 	free, in := l.free, l.in
 	l.free, l.in, l.jobs, l.parts, l.recording = nil, nil, nil, nil, nil

@@ -91,6 +91,8 @@ type traits struct {
 	runner     backend.Runner          // the same; or OKs are settled
 	resetter   backend.ContextResetter // the same
 	local      backend.LocalMemory     // the same: it works on the host's memory
+	mapper     backend.Mapper          // the same: it reaches all that the pool gives
+	recorder   backend.Recorder        // the same
 	grouped    bool                    // backend.Info.Grouped
 	settles    bool                    // an OK is told after Config.Settle
 	verifies   bool                    // backend.Info.Verifies
@@ -131,6 +133,8 @@ func newReactor(d *Device) (*reactor, error) {
 	}
 
 	t.resetter, _ = d.cfg.Backend.(backend.ContextResetter)
+	t.mapper, _ = d.cfg.Backend.(backend.Mapper)
+	t.recorder, _ = d.cfg.Backend.(backend.Recorder)
 	t.grouped = info.Grouped
 	if info.LocalBytes > 0 {
 		t.local, _ = d.cfg.Backend.(backend.LocalMemory)

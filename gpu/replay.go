@@ -22,6 +22,7 @@ func (q *queue) resolveReplay(j *job, t *ring.Taken) gpuerr.Code {
 	}
 	j.list, j.work.List = l, l.jobs
 	if t.Count == 0 {
+		j.work.Recording = l.number
 		return gpuerr.None
 	}
 	if len(t.Args) != int(t.Count)*ring.PatchBytes/8 {

@@ -129,7 +129,7 @@ func (im *restorer) list(s *Session, li *ListSnapshot) (err error) {
 	if li.Entries == 0 || li.Entries > MaxListEntries || li.ArgBytes > MaxListArgBytes || li.ArgBytes%ring.ArgAlign != 0 || li.Frames < 0 || li.Frames > keptFrames {
 		return snapshot.Malformed("a list of %d entries", li.Entries)
 	}
-	l := &list{session: s, h: li.Handle, entries: li.Entries, argBytes: li.ArgBytes, recording: li.Recorded}
+	l := &list{session: s, h: li.Handle, entries: li.Entries, argBytes: li.ArgBytes, recording: li.Recorded, number: s.dev.recordings.Add(1)}
 	l.pins.init()
 	if l.charge, err = s.charged(ledger.HostMemory, listBytes(li.Entries, li.ArgBytes)); err != nil {
 		return err

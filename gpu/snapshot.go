@@ -43,10 +43,13 @@ func (r RingFDs) Dup() (fds [3]int, err error) {
 }
 
 // Movable is nil where Snapshot can tell all that the device has: not where that has memory
-// of its own.
+// of its own, or was told of memory.
 func (d *Device) Movable() error {
-	if d.reactor.traits.local == nil {
+	switch t := &d.reactor.traits; {
+	case t.local == nil && t.mapper == nil:
 		return nil
+	case t.local == nil:
+		return gpuerr.New(gpuerr.Unimplemented, "the driver of a device that maps memory for its sessions cannot be replaced while it has some: those mappings cannot be handed over; restart device-manager")
 	}
 	return gpuerr.New(gpuerr.Unimplemented, "the driver of a device with memory of its own cannot be replaced while it has sessions: that memory cannot be handed over; restart device-manager")
 }
