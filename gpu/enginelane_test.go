@@ -73,25 +73,25 @@ func TestEngineHang(t *testing.T) {
 	gb, ob := buf(t, guilty, 4096), buf(t, other, 4096)
 	gq, oq := r.queue(guilty, 16, 4096), r.queue(other, 16, 4096)
 	requireOK(t, oq.copy(ob, buf(t, other, 4096), 64))
-	pid := e.Of(other.tenant.group).PID()
+	pid := e.Live(other.tenant.group).PID()
 
 	// An endless loop stops when it is told to, with its engine alive.
 	began := time.Now()
-	engineOf := e.Of(guilty.tenant.group).PID()
+	engineOf := e.Live(guilty.tenant.group).PID()
 	gq.spins(prog(t, guilty, "spin"), 20_000)
 	got := gq.one()
 	require.Equal(t, outcome.TimedOut, got.Outcome.Kind)
 	require.Less(t, time.Since(began), 10*time.Second)
 	requireOK(t, gq.filled(gb, 7))
-	require.Equal(t, engineOf, e.Of(guilty.tenant.group).PID())
+	require.Equal(t, engineOf, e.Live(guilty.tenant.group).PID())
 
 	// One that is stopped by a signal does not: it is killed.
 	require.NoError(t, unix.Kill(engineOf, unix.SIGSTOP))
 	gq.spins(prog(t, guilty, "spin"), 20_000)
 	require.Equal(t, outcome.TimedOut, gq.one().Outcome.Kind)
 	requireOK(t, gq.filled(gb, 8), oq.filled(ob, 9))
-	require.NotEqual(t, engineOf, e.Of(guilty.tenant.group).PID())
-	require.Equal(t, pid, e.Of(other.tenant.group).PID())
+	require.NotEqual(t, engineOf, e.Live(guilty.tenant.group).PID())
+	require.Equal(t, pid, e.Live(other.tenant.group).PID())
 	require.Equal(t, byte(8), host(t, guilty, gb)[0])
 	require.Equal(t, byte(9), host(t, other, ob)[0])
 	require.NoError(t, r.dev.Check())
@@ -119,7 +119,7 @@ func TestEngineDeath(t *testing.T) {
 	ob := deviceBuf(t, other, 4096)
 	requireOK(t, lq.filled(lostMemory, 1), kq.filled(memory, 2), oq.filled(ob, 3))
 
-	engineOf := e.Of(kept.tenant.group)
+	engineOf := e.Live(kept.tenant.group)
 	kq.spins(prog(t, kept, "spin"), 0)
 	for n := 0; n == 0; {
 		r.dev.reactor.mail.call(func() { n = r.dev.reactor.sent.n })

@@ -34,7 +34,7 @@ type mapKey struct {
 	iova  ddf.IOVA
 }
 
-func newMapping(t *testing.T, e ddf.Engines, o engine.Options) *mapping {
+func newMapping(t testing.TB, e ddf.Engines, o engine.Options) *mapping {
 	t.Helper()
 	f, err := fake.New(fake.Options{})
 	require.NoError(t, err)
@@ -85,7 +85,7 @@ func (m *mapping) ensure(c *backend.Context, s backend.Span) error {
 }
 
 // alloc is memory until the test's cleanups.
-func (m *mapping) alloc(t *testing.T, bytes int) backend.Span {
+func (m *mapping) alloc(t testing.TB, bytes int) backend.Span {
 	t.Helper()
 	d, err := m.pool.Alloc(t.Context(), uint64(max(bytes, 1)))
 	require.NoError(t, err)
@@ -120,7 +120,7 @@ func TestConformance(t *testing.T) {
 			}
 			backendtest.Run(t, func(t *testing.T) backendtest.Harness {
 				m := newMapping(t, engines, engine.Options{})
-				return backendtest.Harness{Backend: m, Alloc: m.alloc, MaxBytes: 1 << 20, MaxRounds: 4}
+				return backendtest.Harness{Backend: m, Alloc: func(t *testing.T, bytes int) backend.Span { return m.alloc(t, bytes) }, MaxBytes: 1 << 20, MaxRounds: 4}
 			}, inapplicable...)
 		})
 	}

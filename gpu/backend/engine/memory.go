@@ -19,7 +19,7 @@ type piece struct {
 	bytes uint64
 	host  ddf.DMABuffer // nil: the device's own
 
-	// Of the device's own memory, guarded by Backend.mu:
+	// These are of the device's own memory, and guarded by Backend.mu:
 	in    *proc  // the engine that has it; nil: it is lost
 	dirty []span // that are zeroed before the next job (local.go)
 	scrub *job   // that does it

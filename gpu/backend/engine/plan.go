@@ -19,8 +19,8 @@ type plan struct {
 	// ends, if it is not pending, is how the job ends behind these entries: the next one cannot be
 	// run. There may be no entries.
 	ends outcome.Outcome
-	// nanos is what the plan is expected to take; below 0: nobody knows. Of a plan that was
-	// recorded: guarded by Backend.mu.
+	// nanos is what the plan is expected to take; below 0: nobody knows. It changes where the plan
+	// was recorded, and is guarded by Backend.mu.
 	nanos int64
 }
 

@@ -281,9 +281,15 @@ func (p *proc) runReader() {
 	for {
 		var data []byte
 		var err error
+		first := true
 		waitErr := p.raw.Read(func(fd uintptr) bool {
 			var got int
-			data, got, err = in.Receive(int(fd), unix.MSG_DONTWAIT)
+			if first {
+				data, got, err = in.Spin(int(fd))
+			} else {
+				data, got, err = in.Late(int(fd), unix.MSG_DONTWAIT)
+			}
+			first = false
 			if got >= 0 {
 				_ = unix.Close(got)
 				err = errors.New("an answer came with a descriptor")

@@ -62,7 +62,7 @@ func Clean() {
 type Engines struct {
 	program string
 	most    int
-	// Args are of the n-th engine, from 0; nil: none has any.
+	// args are those of the n-th engine, from 0; nil: none has any.
 	args func(n int) []string
 
 	mu      sync.Mutex
@@ -226,8 +226,8 @@ func (x *Engine) closeSockets() {
 	_ = unix.Close(x.control)
 }
 
-// Of is the live engine of a group; nil if there is none.
-func (e *Engines) Of(group uint32) *Engine {
+// Live is the engine of a group; nil if it has none.
+func (e *Engines) Live(group uint32) *Engine {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for x := range e.live {

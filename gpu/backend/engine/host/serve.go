@@ -33,7 +33,10 @@ func Serve(link int, dev Device) error {
 
 	in := wire.NewReceiver(wire.MaxOrderBytes)
 	for {
-		b, fd, err := in.Receive(link, 0)
+		b, fd, err := in.Spin(link)
+		if err == unix.EAGAIN {
+			b, fd, err = in.Late(link, 0)
+		}
 		switch {
 		case errors.Is(err, io.EOF) && s.failed.Load() != nil:
 			return *s.failed.Load()

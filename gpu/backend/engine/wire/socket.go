@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -57,10 +59,53 @@ type Receiver struct {
 	buf    [MaxDatagramBytes + 1]byte
 	rights [64]byte // room for more descriptors than one, so that none is left open unseen
 	long   []byte
+
+	spin  time.Duration // of the next Spin
+	began time.Time     // the last one
 }
 
 // NewReceiver bounds messages to so many bytes.
 func NewReceiver(most uint64) *Receiver { return &Receiver{most: most} }
+
+// spinTime is the longest that a side looks for the next message before it sleeps: a sleep and a
+// wake of each side cost more than a short launch. It looks for as long as lately paid.
+const (
+	spinTime  = 50 * time.Microsecond
+	spinLeast = time.Microsecond
+)
+
+// Spin looks for a message for a while, in the hope that one comes soon. The error is unix.EAGAIN
+// if none does: the caller sleeps, and then takes it with Late.
+func (r *Receiver) Spin(socket int) (b []byte, fd int, err error) {
+	r.began = time.Now()
+	for until := r.began.Add(r.spin); ; runtime.Gosched() {
+		b, fd, err = r.Receive(socket, unix.MSG_DONTWAIT)
+		if err != unix.EAGAIN {
+			r.learn()
+			return b, fd, err
+		}
+		if time.Now().After(until) {
+			return b, fd, err
+		}
+	}
+}
+
+// Late is Receive after a Spin that found nothing.
+func (r *Receiver) Late(socket, flags int) (b []byte, fd int, err error) {
+	if b, fd, err = r.Receive(socket, flags); err != unix.EAGAIN {
+		r.learn()
+	}
+	return b, fd, err
+}
+
+// learn lets the next Spin take longer if a message came within spinTime, and else less.
+func (r *Receiver) learn() {
+	if time.Since(r.began) <= spinTime {
+		r.spin = min(max(2*r.spin, spinLeast), spinTime)
+	} else {
+		r.spin /= 2
+	}
+}
 
 // Receive returns the next message, which is valid until the next call, and the descriptor that
 // came with it, which the caller owns, or -1. The error is io.EOF when the peer is gone, and
