@@ -22,8 +22,8 @@ import (
 	"capgpu/internal/shm"
 )
 
-// program is gpu-engine-lane, built once for all tests of a binary.
-var program struct {
+// built is gpu-engine-lane, built once for all tests of a binary.
+var built struct {
 	once sync.Once
 	path string
 	err  error
@@ -32,28 +32,28 @@ var program struct {
 // Program is the path of gpu-engine-lane, which it builds, without the race detector.
 func Program(t testing.TB) string {
 	t.Helper()
-	program.once.Do(func() {
+	built.once.Do(func() {
 		// Not the test's own folder: other tests use it. Clean removes it.
 		dir, err := os.MkdirTemp("", "capgpu-engine")
 		if err != nil {
-			program.err = err
+			built.err = err
 			return
 		}
-		program.path = filepath.Join(dir, "gpu-engine-lane")
-		cmd := exec.Command("go", "build", "-o", program.path, "capgpu/cmd/gpu-engine-lane")
+		built.path = filepath.Join(dir, "gpu-engine-lane")
+		cmd := exec.Command("go", "build", "-o", built.path, "capgpu/cmd/gpu-engine-lane")
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := cmd.CombinedOutput(); err != nil {
-			program.err = fmt.Errorf("build gpu-engine-lane: %w\n%s", err, out)
+			built.err = fmt.Errorf("build gpu-engine-lane: %w\n%s", err, out)
 		}
 	})
-	require.NoError(t, program.err)
-	return program.path
+	require.NoError(t, built.err)
+	return built.path
 }
 
 // Clean removes what Program built. TestMain calls it.
 func Clean() {
-	if program.path != "" {
-		_ = os.RemoveAll(filepath.Dir(program.path)) // it may not be there
+	if built.path != "" {
+		_ = os.RemoveAll(filepath.Dir(built.path)) // it may not be there
 	}
 }
 
