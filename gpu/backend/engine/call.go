@@ -122,11 +122,25 @@ const stopAfter = 2 * time.Millisecond
 // +checklocks:p.b.mu
 func (p *proc) stopNowLocked(j *job) {
 	p.stopping, p.stopped = j, true
-	if err := p.stop.Signal(); err != nil {
+	if err := p.signal(); err != nil {
 		p.b.failLocked(p, err.Error(), false)
 		return
 	}
 	p.postLocked(&wire.Order{Kind: wire.Stop})
+}
+
+// signal writes to the engine's pipe. It does not wait: an engine that leaves so much unread is of
+// no use.
+func (p *proc) signal() error {
+	raw, err := p.stop.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var writeErr error
+	if err := raw.Control(func(fd uintptr) { _, writeErr = unix.Write(int(fd), []byte{1}) }); err != nil {
+		return err
+	}
+	return writeErr
 }
 
 // freePipelineLocked takes a program from an engine.

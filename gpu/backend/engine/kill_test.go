@@ -21,7 +21,7 @@ import (
 // once, ok only with its work done, and at most one of them for each kill is a device error; no
 // job of others is. CAPGPU_LONG has it killed more often.
 func TestKills(t *testing.T) {
-	kills := 8
+	kills := 6
 	if os.Getenv("CAPGPU_LONG") != "" {
 		kills = 200
 	}

@@ -14,7 +14,6 @@ import (
 	"capgpu/gpu/backend"
 	"capgpu/gpu/backend/engine/wire"
 	"capgpu/gpuerr"
-	"capgpu/internal/shm"
 )
 
 // proc is an engine.
@@ -27,7 +26,7 @@ type proc struct {
 	device wire.Device
 	file   *os.File // a duplicate of the link
 	raw    syscall.RawConn
-	stop   *shm.Event    // the engine stops when it is signalled
+	stop   *os.File      // the writing end of a pipe: the engine stops with each byte
 	over   chan struct{} // closed when it is dead
 	read   chan struct{} // closed when runReader has ended
 
@@ -209,15 +208,20 @@ func (p *proc) connect() (err error) {
 	if p.raw, err = p.file.SyscallConn(); err != nil {
 		return gpuerr.New(gpuerr.IO, "poll an engine's link: %v", err)
 	}
-	if p.stop, err = shm.NewEvent(); err != nil {
-		return err
-	}
 	p.b.wg.Go(p.runReader)
 	return nil
 }
 
 func (p *proc) greet() error {
-	a, err := p.call(&wire.Order{Kind: wire.Hello}, p.stop.FD())
+	var ends [2]int
+	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
+		return gpuerr.New(gpuerr.IO, "make a pipe to an engine: %v", err)
+	}
+	p.stop = os.NewFile(uintptr(ends[1]), "stop")
+	a, err := p.call(&wire.Order{Kind: wire.Hello}, ends[0])
+	if closeErr := unix.Close(ends[0]); err == nil {
+		err = closeErr
+	}
 	if err != nil {
 		return err
 	}

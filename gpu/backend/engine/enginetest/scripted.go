@@ -16,8 +16,8 @@ import (
 
 // Scripted are engines in this process, which a test plays: they do no work.
 type Scripted struct {
-	// Runs answers a run of an engine, the n-th from 0, of a group; nil: as Honest does. What it
-	// returns is sent as it is, in datagrams. entries are those of the run.
+	// Runs answers a run of an engine, the n-th from 0, of a group; nil: as Honest does. Its
+	// datagrams are sent as they are. entries are those of the run.
 	Runs func(n int, group uint32, o *wire.Order, entries []wire.Entry) [][]byte
 	// KillError is what Kill returns.
 	KillError error

@@ -107,11 +107,12 @@ func (t *selfTest) begin() error {
 func (t *selfTest) memory(what string, m, seen Memory) error {
 	const rest = 2048                                           // of the page: there the results are seen
 	for round, rounds := range [...]uint32{selfTestRounds, 1} { // the second sees what the first left
+		groups := uint32(1 + round)
 		clear(t.host)
 		pattern := uint32(0xA5A50000 + round)
 		entries := []Entry{
 			t.fill(m, pattern),
-			t.launch(m, selfTestBytes, rounds),
+			t.launch(m, groups, selfTestBytes, rounds),
 			{Entry: &wire.Entry{Op: wire.OpCopy, Spans: []wire.Span{{Memory: 1, Off: rest, Length: selfTestBytes + 4}, {Memory: 2, Length: selfTestBytes + 4}}}, Memory: []Memory{seen, m}},
 		}
 		res, err := t.run(entries...)
@@ -119,7 +120,7 @@ func (t *selfTest) memory(what string, m, seen Memory) error {
 			return fmt.Errorf("self-test: %s: a list of %d entries ended with %d, early %v: %w", what, len(entries), res.Begun, res.Early, orNone(err))
 		}
 
-		for i := range uint32(selfTestLanes * selfTestGroups) {
+		for i := range selfTestLanes * groups {
 			if got, want := binary.LittleEndian.Uint32(t.host[rest+4*i:]), known(i%selfTestLanes, rounds); got != want {
 				return fmt.Errorf("self-test: %s: lane %d of a loop of %d rounds has %#x, not %#x", what, i, rounds, got, want)
 			}
@@ -133,8 +134,8 @@ func (t *selfTest) memory(what string, m, seen Memory) error {
 
 // outside has two lanes write behind a binding, which is to be told, and to end what follows.
 func (t *selfTest) outside(what string, m Memory) error {
-	const bytes = 4 * (selfTestLanes - 2)
-	res, err := t.run(t.launch(m, bytes, 1), t.fill(m, 0xBAD))
+	const bytes = selfTestBytes - 8
+	res, err := t.run(t.launch(m, selfTestGroups, bytes, 1), t.fill(m, 0xBAD))
 	if err != nil || !res.Early || res.Begun != 1 {
 		return fmt.Errorf("self-test: %s: an access outside a binding was not told: begun %d, early %v: %w", what, res.Begun, res.Early, orNone(err))
 	}
@@ -153,7 +154,7 @@ func (t *selfTest) outside(what string, m Memory) error {
 	if err := t.dev.Resume(); err != nil {
 		return fmt.Errorf("self-test: resume: %w", err)
 	}
-	if res, err = t.run(t.launch(m, selfTestBytes, 1)); err != nil || res.Early || res.Skipped {
+	if res, err = t.run(t.launch(m, selfTestGroups, selfTestBytes, 1)); err != nil || res.Early || res.Skipped {
 		return fmt.Errorf("self-test: %s: nothing runs after a trap: %w", what, orNone(err))
 	}
 	return nil
@@ -172,10 +173,10 @@ func (t *selfTest) fill(m Memory, pattern uint32) Entry {
 	return Entry{Entry: &wire.Entry{Op: wire.OpFill, Spans: []wire.Span{{Memory: 2, Length: selfTestBytes + 4}}, Pattern: pattern}, Memory: []Memory{m}}
 }
 
-func (t *selfTest) launch(m Memory, bytes uint64, rounds uint32) Entry {
+func (t *selfTest) launch(m Memory, groups uint32, bytes uint64, rounds uint32) Entry {
 	return Entry{
 		Entry: &wire.Entry{
-			Op: wire.OpLaunch, Grid: program.Dim3{X: selfTestGroups, Y: 1, Z: 1}, Spans: []wire.Span{{Memory: 2, Length: bytes}},
+			Op: wire.OpLaunch, Grid: program.Dim3{X: groups, Y: 1, Z: 1}, Spans: []wire.Span{{Memory: 2, Length: bytes}},
 			Access: []program.Access{program.Write}, Push: binary.LittleEndian.AppendUint32(nil, rounds),
 		},
 		Pipeline: t.kernel, Memory: []Memory{m},

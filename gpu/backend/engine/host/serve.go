@@ -1,7 +1,6 @@
 package host
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -73,7 +72,7 @@ type server struct {
 	runs      runs
 	out       []byte
 
-	stop    *os.File // the core's eventfd
+	stop    *os.File // the core's pipe
 	stops   stops
 	waiters sync.WaitGroup
 	failed  atomic.Pointer[error] // why runWait has shut the link
@@ -200,12 +199,13 @@ func (s *server) hello(o *wire.Order, fd int) error {
 // runStop stops the device when the core says so, whatever the serving goroutine is at.
 func (s *server) runStop() {
 	defer s.waiters.Done()
-	var count [8]byte
+	var signals [64]byte
 	for {
-		if _, err := s.stop.Read(count[:]); err != nil {
+		n, err := s.stop.Read(signals[:])
+		if err != nil { // the core is gone, or the device is closed
 			return
 		}
-		s.stops.signalled(s.dev, binary.NativeEndian.Uint64(count[:]))
+		s.stops.signalled(s.dev, n)
 	}
 }
 
@@ -214,10 +214,10 @@ func (s *server) runStop() {
 type stops struct {
 	mu sync.Mutex
 	// +checklocks:mu
-	signals, orders uint64
+	signals, orders int
 }
 
-func (s *stops) signalled(dev Device, n uint64) {
+func (s *stops) signalled(dev Device, n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.signals += n; s.signals > s.orders {

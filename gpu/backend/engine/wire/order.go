@@ -9,9 +9,9 @@ import (
 type Kind uint8
 
 const (
-	// Hello is the first order, once; a descriptor comes with it, an eventfd: when it is
-	// signalled the engine stops what runs at once (Device.Stop), and a Stop follows. The answer has
-	// the Device.
+	// Hello is the first order, once; a descriptor comes with it, the reading end of a pipe: with
+	// each byte in it the engine stops what runs at once (Device.Stop), and a Stop follows. The
+	// answer has the Device.
 	Hello        Kind = iota + 1
 	Import            // ID: a memory; Bytes; its memfd comes with it
 	Alloc             // ID: a memory of the device's own; Bytes
