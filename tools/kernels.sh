@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Compiles the kernels of program/library, each .comp to a .spv, into the folder
-# given (program/library itself if none is, and those of the examples as well). The modules keep the names of the
+# given (program/library itself if none is, and those of the examples and of tests as well). The modules keep the names of the
 # source (OpName) and no lines. Committed are those of the compiler that
 # program/library/VERSION names: another version's differ in bytes, and every
 # bundle's digest with them.
@@ -33,7 +33,7 @@ for source in "$library"/*.comp; do
 	mv "$out/$name.spv.new" "$out/$name.spv"
 done
 if [[ -z ${1:-} ]]; then
-	for source in "$root"/examples/*/*.comp; do
+	for source in "$root"/examples/*/*.comp "$root"/gpu/backend/engine/host/devicetest/*.comp; do
 		glslangValidator -V --target-env vulkan1.1 -o "${source%.comp}.spv" "$source" >/dev/null
 	done
 fi
