@@ -4,8 +4,11 @@ go 1.26.0
 
 replace capgpu => ../
 
+replace capgpu/engine => ../engine
+
 require (
 	capgpu v0.0.0-00010101000000-000000000000
+	capgpu/engine v0.0.0-00010101000000-000000000000
 	github.com/chromedp/cdproto v0.0.0-20260714215040-dc233986426f
 	github.com/chromedp/chromedp v0.16.0
 	github.com/ebitengine/purego v0.11.3

@@ -15,7 +15,7 @@ formatted() {
 	bad=$(git ls-files -co --exclude-standard -- '*.go' | xargs -r gofmt -l) || return 1
 	[[ -z $bad ]] || { printf 'gofmt -w these:\n%s\n' "$bad" >&2; return 1; }
 }
-vetted() { go vet ./... && (cd bench && go vet ./...) && (cd examples/zing/wasm && go vet ./...) && (cd tools && go vet ./mutate); }
+vetted() { go vet ./... && (cd bench && go vet ./...) && (cd engine && go vet ./...) && (cd examples/zing/wasm && go vet ./...) && (cd tools && go vet ./mutate); }
 checklocks() {
 	go build -modfile=tools/go.mod -o .tools/checklocks gvisor.dev/gvisor/tools/checklocks/cmd/checklocks &&
 		go vet -vettool="$PWD/.tools/checklocks" -inferred=false ./...

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"capgpu/bench/vulkan"
+	"capgpu/engine/vk"
 	"capgpu/program/spirv"
 	"capgpu/program/verify"
 )
@@ -18,21 +19,21 @@ type Lavapipe struct{ *vulkan.Process }
 // Drivers finds the lavapipes of this machine: the system's (in Debian 12 an old
 // one with known faults, but quick to compile), and one that tools/oracle.sh has
 // unpacked. The error names the missing one, and does not mean that there is none.
-func Drivers() ([]vulkan.Driver, error) {
-	var found []vulkan.Driver
+func Drivers() ([]vk.Driver, error) {
+	var found []vk.Driver
 	var missing []error
 	root := os.Getenv("CAPGPU_LAVAPIPE")
 	if root == "" {
 		root = filepath.Join("..", "..", ".cache", "lavapipe")
 	}
 
-	if d, err := vulkan.System(); err == nil {
+	if d, err := vk.System(); err == nil {
 		found = append(found, d)
 	} else {
 		missing = append(missing, err)
 	}
 
-	if d, err := vulkan.Unpacked(root); err == nil {
+	if d, err := vk.Unpacked(root); err == nil {
 		found = append(found, d)
 	} else {
 		missing = append(missing, fmt.Errorf("%w (tools/oracle.sh unpacks one)", err))
@@ -42,7 +43,7 @@ func Drivers() ([]vulkan.Driver, error) {
 }
 
 // OpenLavapipe starts a driver.
-func OpenLavapipe(d vulkan.Driver) (*Lavapipe, error) {
+func OpenLavapipe(d vk.Driver) (*Lavapipe, error) {
 	p, err := vulkan.Open(d)
 	if err != nil {
 		return nil, err

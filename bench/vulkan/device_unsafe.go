@@ -5,46 +5,45 @@ import (
 	"errors"
 	"fmt"
 	"unsafe"
-)
 
-const atomicFloatExtension = "VK_EXT_shader_atomic_float"
+	"capgpu/engine/vk"
+)
 
 // device is an open CPU device with one queue. It lives as long as its process, and
 // so do the objects that it keeps.
 type device struct {
-	*loader
+	*vk.Loader
 	info     Device
 	physical uintptr
-	dev      uintptr
 	queue    uintptr
 	family   uint32
-	memory   memoryProperties
+	memory   vk.MemoryProperties
 	kept     map[[32]byte]built
 }
 
 // openDevice opens the first CPU device of the environment's drivers, with every
 // feature that it offers and with robust buffer access.
 func openDevice() (*device, error) {
-	l, err := openLoader()
+	l, err := vk.Open()
 	if err != nil {
 		return nil, err
 	}
 
-	app := applicationInfo{head: head{sType: typeApplicationInfo}, name: cString("capgpu-bench"), api: apiVersion12}
-	ci := instanceCreateInfo{head: head{sType: typeInstanceCreateInfo}, app: unsafe.Pointer(&app)}
-	if err := l.do("vkCreateInstance", uintptr(unsafe.Pointer(&ci)), 0, uintptr(unsafe.Pointer(&l.instance))); err != nil {
+	app := vk.ApplicationInfo{Head: vk.Head{SType: vk.TypeApplicationInfo}, Name: vk.CString("capgpu-bench"), API: vk.APIVersion12}
+	ci := vk.InstanceCreateInfo{Head: vk.Head{SType: vk.TypeInstanceCreateInfo}, App: unsafe.Pointer(&app)}
+	if err := l.Do("vkCreateInstance", uintptr(unsafe.Pointer(&ci)), 0, uintptr(unsafe.Pointer(&l.Instance))); err != nil {
 		return nil, err
 	}
 
-	d := &device{loader: l, kept: map[[32]byte]built{}}
+	d := &device{Loader: l, kept: map[[32]byte]built{}}
 	var found [16]uintptr
 	count := uint32(len(found))
-	if err := l.do("vkEnumeratePhysicalDevices", l.instance, uintptr(unsafe.Pointer(&count)), uintptr(unsafe.Pointer(&found[0]))); err != nil {
+	if err := l.Do("vkEnumeratePhysicalDevices", l.Instance, uintptr(unsafe.Pointer(&count)), uintptr(unsafe.Pointer(&found[0]))); err != nil {
 		return nil, err
 	}
 
 	for _, p := range found[:min(count, uint32(len(found)))] {
-		if d.info, err = l.describe(p); err != nil {
+		if d.info, err = describe(l, p); err != nil {
 			return nil, err
 		}
 		if d.info.CPU {
@@ -56,38 +55,38 @@ func openDevice() (*device, error) {
 	return nil, errors.New("no CPU device among the Vulkan drivers (Debian: mesa-vulkan-drivers)")
 }
 
-func (l *loader) describe(p uintptr) (Device, error) {
-	driver := driverProperties{head: head{sType: typeDriverProperties}}
-	sub := subgroupProperties{head: head{sType: typeSubgroupProperties, next: unsafe.Pointer(&driver)}}
-	props := properties2{head: head{sType: typeProperties2, next: unsafe.Pointer(&sub)}}
-	if _, err := l.call("vkGetPhysicalDeviceProperties2", p, uintptr(unsafe.Pointer(&props))); err != nil {
+func describe(l *vk.Loader, p uintptr) (Device, error) {
+	driver := vk.DriverProperties{Head: vk.Head{SType: vk.TypeDriverProperties}}
+	sub := vk.SubgroupProperties{Head: vk.Head{SType: vk.TypeSubgroupProperties, Next: unsafe.Pointer(&driver)}}
+	props := vk.Properties2{Head: vk.Head{SType: vk.TypeProperties2, Next: unsafe.Pointer(&sub)}}
+	if _, err := l.Call("vkGetPhysicalDeviceProperties2", p, uintptr(unsafe.Pointer(&props))); err != nil {
 		return Device{}, err
 	}
 
-	u32 := func(off int) uint32 { return binary.LittleEndian.Uint32(props.props[off:]) }
+	u32 := func(off int) uint32 { return binary.LittleEndian.Uint32(props.Props[off:]) }
 	return Device{
-		Name:         goString(props.props[propName : propName+256]),
-		Driver:       goString(driver.info[:]),
-		CPU:          u32(propType) == deviceTypeCPU,
-		SubgroupSize: sub.size,
-		SubgroupOps:  SubgroupOps(sub.ops),
-		SharedBytes:  u32(propMaxSharedMemorySize),
-		BindingBytes: u32(propMaxStorageRange),
-		InlineBytes:  u32(propMaxPushConstants),
+		Name:         vk.GoString(props.Props[vk.PropName : vk.PropName+256]),
+		Driver:       vk.GoString(driver.Info[:]),
+		CPU:          u32(vk.PropType) == vk.DeviceTypeCPU,
+		SubgroupSize: sub.Size,
+		SubgroupOps:  SubgroupOps(sub.Ops),
+		SharedBytes:  u32(vk.PropMaxSharedMemorySize),
+		BindingBytes: u32(vk.PropMaxStorageRange),
+		InlineBytes:  u32(vk.PropMaxPushConstants),
 	}, nil
 }
 
 func (d *device) hasExtension(name string) (bool, error) {
 	var count uint32
-	if err := d.do("vkEnumerateDeviceExtensionProperties", d.physical, 0, uintptr(unsafe.Pointer(&count)), 0); err != nil {
+	if err := d.Do("vkEnumerateDeviceExtensionProperties", d.physical, 0, uintptr(unsafe.Pointer(&count)), 0); err != nil {
 		return false, err
 	}
-	exts := make([]extensionProperties, count+1)
-	if err := d.do("vkEnumerateDeviceExtensionProperties", d.physical, 0, uintptr(unsafe.Pointer(&count)), uintptr(unsafe.Pointer(&exts[0]))); err != nil {
+	exts := make([]vk.ExtensionProperties, count+1)
+	if err := d.Do("vkEnumerateDeviceExtensionProperties", d.physical, 0, uintptr(unsafe.Pointer(&count)), uintptr(unsafe.Pointer(&exts[0]))); err != nil {
 		return false, err
 	}
 	for i := range exts[:count] {
-		if goString(exts[i].name[:]) == name {
+		if vk.GoString(exts[i].Name[:]) == name {
 			return true, nil
 		}
 	}
@@ -95,15 +94,15 @@ func (d *device) hasExtension(name string) (bool, error) {
 }
 
 func (d *device) open() error {
-	var families [8]queueFamilyProperties
+	var families [8]vk.QueueFamilyProperties
 	count := uint32(len(families))
-	if _, err := d.call("vkGetPhysicalDeviceQueueFamilyProperties", d.physical, uintptr(unsafe.Pointer(&count)), uintptr(unsafe.Pointer(&families[0]))); err != nil {
+	if _, err := d.Call("vkGetPhysicalDeviceQueueFamilyProperties", d.physical, uintptr(unsafe.Pointer(&count)), uintptr(unsafe.Pointer(&families[0]))); err != nil {
 		return err
 	}
 
 	d.family = count
 	for i, f := range families[:count] {
-		if f.flags&queueCompute != 0 {
+		if f.Flags&vk.QueueCompute != 0 {
 			d.family = uint32(i)
 			break
 		}
@@ -114,46 +113,46 @@ func (d *device) open() error {
 	}
 
 	var names []unsafe.Pointer
-	atomics := atomicFloatFeatures{head: head{sType: typeAtomicFloatFeatures}}
-	f12 := vulkan12Features{head: head{sType: typeVulkan12Features}}
-	f11 := vulkan11Features{head: head{sType: typeVulkan11Features, next: unsafe.Pointer(&f12)}}
-	feats := features2{head: head{sType: typeFeatures2, next: unsafe.Pointer(&f11)}}
-	hasAtomics, err := d.hasExtension(atomicFloatExtension)
+	atomics := vk.AtomicFloatFeatures{Head: vk.Head{SType: vk.TypeAtomicFloatFeatures}}
+	f12 := vk.Vulkan12Features{Head: vk.Head{SType: vk.TypeVulkan12Features}}
+	f11 := vk.Vulkan11Features{Head: vk.Head{SType: vk.TypeVulkan11Features, Next: unsafe.Pointer(&f12)}}
+	feats := vk.Features2{Head: vk.Head{SType: vk.TypeFeatures2, Next: unsafe.Pointer(&f11)}}
+	hasAtomics, err := d.hasExtension(vk.AtomicFloat)
 	if err != nil {
 		return err
 	}
 	if hasAtomics {
-		f12.next = unsafe.Pointer(&atomics)
-		names = append(names, cString(atomicFloatExtension))
+		f12.Next = unsafe.Pointer(&atomics)
+		names = append(names, vk.CString(vk.AtomicFloat))
 	}
-	if _, err := d.call("vkGetPhysicalDeviceFeatures2", d.physical, uintptr(unsafe.Pointer(&feats))); err != nil {
+	if _, err := d.Call("vkGetPhysicalDeviceFeatures2", d.physical, uintptr(unsafe.Pointer(&feats))); err != nil {
 		return err
 	}
-	if feats.flags[featRobustBufferAccess] == 0 {
+	if feats.Flags[vk.FeatRobustBufferAccess] == 0 {
 		return fmt.Errorf("%s has no robust buffer access", d.info.Name)
 	}
 
-	d.info.Float64 = feats.flags[featFloat64] != 0
-	d.info.Int64 = feats.flags[featInt64] != 0
-	d.info.Storage16 = f11.flags[feat11Storage16] != 0
-	d.info.Storage8 = f12.flags[feat12Storage8] != 0
-	d.info.FloatAtomics = atomics.flags[featAtomicBufferF32Add] != 0
+	d.info.Float64 = feats.Flags[vk.FeatFloat64] != 0
+	d.info.Int64 = feats.Flags[vk.FeatInt64] != 0
+	d.info.Storage16 = f11.Flags[vk.Feat11Storage16] != 0
+	d.info.Storage8 = f12.Flags[vk.Feat12Storage8] != 0
+	d.info.FloatAtomics = atomics.Flags[vk.FeatAtomicBufferF32Add] != 0
 
 	priority := float32(1)
-	queue := deviceQueueCreateInfo{head: head{sType: typeDeviceQueueCreateInfo}, family: d.family, count: 1, priorities: unsafe.Pointer(&priority)}
-	ci := deviceCreateInfo{
-		head:   head{sType: typeDeviceCreateInfo, next: unsafe.Pointer(&feats)},
-		queues: 1, queueInfos: unsafe.Pointer(&queue),
-		exts: uint32(len(names)), extNames: unsafe.Pointer(unsafe.SliceData(names)),
+	queue := vk.DeviceQueueCreateInfo{Head: vk.Head{SType: vk.TypeDeviceQueueCreateInfo}, Family: d.family, Count: 1, Priorities: unsafe.Pointer(&priority)}
+	ci := vk.DeviceCreateInfo{
+		Head:   vk.Head{SType: vk.TypeDeviceCreateInfo, Next: unsafe.Pointer(&feats)},
+		Queues: 1, QueueInfos: unsafe.Pointer(&queue),
+		Extensions: uint32(len(names)), ExtensionNames: unsafe.Pointer(unsafe.SliceData(names)),
 	}
 
-	if err := d.do("vkCreateDevice", d.physical, uintptr(unsafe.Pointer(&ci)), 0, uintptr(unsafe.Pointer(&d.dev))); err != nil {
+	if err := d.Do("vkCreateDevice", d.physical, uintptr(unsafe.Pointer(&ci)), 0, uintptr(unsafe.Pointer(&d.Device))); err != nil {
 		return err
 	}
-	if _, err := d.call("vkGetDeviceQueue", d.dev, uintptr(d.family), 0, uintptr(unsafe.Pointer(&d.queue))); err != nil {
+	if _, err := d.Call("vkGetDeviceQueue", d.Device, uintptr(d.family), 0, uintptr(unsafe.Pointer(&d.queue))); err != nil {
 		return err
 	}
 
-	_, err = d.call("vkGetPhysicalDeviceMemoryProperties", d.physical, uintptr(unsafe.Pointer(&d.memory)))
+	_, err = d.Call("vkGetPhysicalDeviceMemoryProperties", d.physical, uintptr(unsafe.Pointer(&d.memory)))
 	return err
 }

@@ -1,7 +1,6 @@
 package vulkan
 
 import (
-	"fmt"
 	"time"
 
 	"capgpu/bench/child"
@@ -62,15 +61,6 @@ var (
 	ErrTimeout = child.ErrTimeout
 	ErrCrashed = child.ErrCrashed
 )
-
-// Result is a VkResult that is an error.
-type Result struct {
-	Call string
-	Code int32
-}
-
-// Error names the call and the code of vulkan_core.h.
-func (r *Result) Error() string { return fmt.Sprintf("%s: VkResult %d", r.Call, r.Code) }
 
 // reply is a child's answer; the first one, to no job, has Device.
 type reply struct {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"capgpu/bench/child"
+	"capgpu/engine/vk"
 )
 
 const (
@@ -37,13 +38,13 @@ func Main() {
 
 // Process is a driver in a child process, started when there is a job.
 type Process struct {
-	driver Driver
+	driver vk.Driver
 	device Device
 	child  *child.Process[Job, reply] // nil while there is none
 }
 
 // Open starts a driver and asks for its description.
-func Open(driver Driver) (*Process, error) {
+func Open(driver vk.Driver) (*Process, error) {
 	p := &Process{driver: driver}
 	if err := p.start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", driver.Name, err)
@@ -55,7 +56,7 @@ func Open(driver Driver) (*Process, error) {
 func (p *Process) Device() Device { return p.device }
 
 // Driver is the opened driver.
-func (p *Process) Driver() Driver { return p.driver }
+func (p *Process) Driver() vk.Driver { return p.driver }
 
 // Run does one job and returns its bindings as the kernel left them. The job's own
 // bindings are not changed. Errors are ErrTimeout, ErrCrashed or Vulkan's own.

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"unsafe"
+
+	"capgpu/engine/vk"
 )
 
 // launch is one job in progress; undo destroys its objects, last first.
@@ -18,7 +20,7 @@ type launch struct {
 
 type boundBuffer struct {
 	binding int
-	handle  handle
+	handle  vk.Handle
 	memory  []byte // mapped
 	size    int
 }
@@ -81,17 +83,17 @@ func (d *device) run(j *Job) (out [][]byte, err error) {
 
 // create calls a vkCreate… that makes one object of the device, and arranges for
 // its vkDestroy….
-func (l *launch) create(what string, info unsafe.Pointer) (handle, error) {
-	var h handle
-	if err := l.do("vkCreate"+what, l.dev, uintptr(info), 0, uintptr(unsafe.Pointer(&h))); err != nil {
+func (l *launch) create(what string, info unsafe.Pointer) (vk.Handle, error) {
+	var h vk.Handle
+	if err := l.Do("vkCreate"+what, l.Device, uintptr(info), 0, uintptr(unsafe.Pointer(&h))); err != nil {
 		return 0, err
 	}
 	l.destroy("vkDestroy"+what, h)
 	return h, nil
 }
 
-func (l *launch) destroy(call string, h handle) {
-	l.undo = append(l.undo, func() { _, _ = l.call(call, l.dev, uintptr(h), 0) })
+func (l *launch) destroy(call string, h vk.Handle) {
+	l.undo = append(l.undo, func() { _, _ = l.Call(call, l.Device, uintptr(h), 0) })
 }
 
 // buffer makes a buffer with content, and zeros after it, because a driver's new
@@ -102,45 +104,45 @@ func (l *launch) buffer(binding int, content []byte) error {
 	}
 
 	size := max(uint64(len(content)), 4)
-	ci := bufferCreateInfo{head: head{sType: typeBufferCreateInfo}, size: size, usage: bufferUsageStorage}
+	ci := vk.BufferCreateInfo{Head: vk.Head{SType: vk.TypeBufferCreateInfo}, Size: size, Usage: vk.BufferUsageStorage}
 	h, err := l.create("Buffer", unsafe.Pointer(&ci))
 	if err != nil {
 		return err
 	}
 
-	var req memoryRequirements
-	if _, err := l.call("vkGetBufferMemoryRequirements", l.dev, uintptr(h), uintptr(unsafe.Pointer(&req))); err != nil {
+	var req vk.MemoryRequirements
+	if _, err := l.Call("vkGetBufferMemoryRequirements", l.Device, uintptr(h), uintptr(unsafe.Pointer(&req))); err != nil {
 		return err
 	}
 
-	ai := memoryAllocateInfo{head: head{sType: typeMemoryAllocateInfo}, size: req.size, typ: ^uint32(0)}
-	for i := uint32(0); i < l.device.memory.types; i++ {
-		if req.typeBits&(1<<i) != 0 && l.device.memory.typ[i].flags&memoryHostVisibleAndCoherent == memoryHostVisibleAndCoherent {
-			ai.typ = i
+	ai := vk.MemoryAllocateInfo{Head: vk.Head{SType: vk.TypeMemoryAllocateInfo}, Size: req.Size, MemoryType: ^uint32(0)}
+	for i := uint32(0); i < l.device.memory.Types; i++ {
+		if req.TypeBits&(1<<i) != 0 && l.device.memory.Type[i].Flags&vk.MemoryHostVisibleAndCoherent == vk.MemoryHostVisibleAndCoherent {
+			ai.MemoryType = i
 			break
 		}
 	}
 
-	if ai.typ == ^uint32(0) {
+	if ai.MemoryType == ^uint32(0) {
 		return errors.New("the device has no memory that the host can see")
 	}
 
-	var mem handle
-	if err := l.do("vkAllocateMemory", l.dev, uintptr(unsafe.Pointer(&ai)), 0, uintptr(unsafe.Pointer(&mem))); err != nil {
+	var mem vk.Handle
+	if err := l.Do("vkAllocateMemory", l.Device, uintptr(unsafe.Pointer(&ai)), 0, uintptr(unsafe.Pointer(&mem))); err != nil {
 		return err
 	}
 
 	l.destroy("vkFreeMemory", mem)
-	if err := l.do("vkBindBufferMemory", l.dev, uintptr(h), uintptr(mem), 0); err != nil {
+	if err := l.Do("vkBindBufferMemory", l.Device, uintptr(h), uintptr(mem), 0); err != nil {
 		return err
 	}
 
 	var at unsafe.Pointer
-	if err := l.do("vkMapMemory", l.dev, uintptr(mem), 0, uintptr(req.size), 0, uintptr(unsafe.Pointer(&at))); err != nil {
+	if err := l.Do("vkMapMemory", l.Device, uintptr(mem), 0, uintptr(req.Size), 0, uintptr(unsafe.Pointer(&at))); err != nil {
 		return err
 	}
 
-	mapped := unsafe.Slice((*byte)(at), req.size)
+	mapped := unsafe.Slice((*byte)(at), req.Size)
 	clear(mapped[copy(mapped, content):])
 	l.buffers = append(l.buffers, boundBuffer{binding: binding, handle: h, memory: mapped, size: len(content)})
 	return nil
@@ -148,7 +150,7 @@ func (l *launch) buffer(binding int, content []byte) error {
 
 // built is the part of a launch that other launches of its module can reuse: its
 // layouts and pipeline.
-type built struct{ set, layout, pipeline handle }
+type built struct{ set, layout, pipeline vk.Handle }
 
 // keep bounds the kept pipelines of a device; each contains a compiled kernel.
 const keep = 32
@@ -170,9 +172,9 @@ func (l *launch) build() (built, error) {
 
 	if len(l.kept) >= keep {
 		for k, b := range l.kept {
-			_, _ = l.call("vkDestroyPipeline", l.dev, uintptr(b.pipeline), 0)
-			_, _ = l.call("vkDestroyPipelineLayout", l.dev, uintptr(b.layout), 0)
-			_, _ = l.call("vkDestroyDescriptorSetLayout", l.dev, uintptr(b.set), 0)
+			_, _ = l.Call("vkDestroyPipeline", l.Device, uintptr(b.pipeline), 0)
+			_, _ = l.Call("vkDestroyPipelineLayout", l.Device, uintptr(b.layout), 0)
+			_, _ = l.Call("vkDestroyDescriptorSetLayout", l.Device, uintptr(b.set), 0)
 			delete(l.kept, k)
 		}
 	}
@@ -196,60 +198,60 @@ func (l *launch) build() (built, error) {
 	}
 
 	l.undo = l.undo[:before]
-	_, _ = l.call("vkDestroyShaderModule", l.dev, uintptr(module), 0)
+	_, _ = l.Call("vkDestroyShaderModule", l.Device, uintptr(module), 0)
 	b := built{set, layout, pipeline}
 	l.kept[key] = b
 	return b, nil
 }
 
-func (l *launch) layout() (set, pipeline handle, err error) {
-	var binds []descriptorSetLayoutBinding
+func (l *launch) layout() (set, pipeline vk.Handle, err error) {
+	var binds []vk.DescriptorSetLayoutBinding
 	for _, b := range l.buffers {
-		binds = append(binds, descriptorSetLayoutBinding{binding: uint32(b.binding), typ: descriptorStorageBuffer, count: 1, stages: shaderStageCompute})
+		binds = append(binds, vk.DescriptorSetLayoutBinding{Binding: uint32(b.binding), Type: vk.DescriptorStorageBuffer, Count: 1, Stages: vk.ShaderStageCompute})
 	}
 
-	sci := descriptorSetLayoutCreateInfo{
-		head: head{sType: typeDescriptorLayoutCreate}, count: uint32(len(binds)),
-		bindings: unsafe.Pointer(unsafe.SliceData(binds)),
+	sci := vk.DescriptorSetLayoutCreateInfo{
+		Head: vk.Head{SType: vk.TypeDescriptorLayoutCreate}, Count: uint32(len(binds)),
+		Bindings: unsafe.Pointer(unsafe.SliceData(binds)),
 	}
 
 	if set, err = l.create("DescriptorSetLayout", unsafe.Pointer(&sci)); err != nil {
 		return 0, 0, err
 	}
 
-	push := pushConstantRange{stages: shaderStageCompute, size: uint32(len(l.job.Inline))}
-	pci := pipelineLayoutCreateInfo{
-		head: head{sType: typePipelineLayoutCreate}, sets: 1, layout: unsafe.Pointer(&set),
+	push := vk.PushConstantRange{Stages: vk.ShaderStageCompute, Size: uint32(len(l.job.Inline))}
+	pci := vk.PipelineLayoutCreateInfo{
+		Head: vk.Head{SType: vk.TypePipelineLayoutCreate}, Sets: 1, Layout: unsafe.Pointer(&set),
 	}
 
-	if push.size > 0 {
-		pci.ranges, pci.rang = 1, unsafe.Pointer(&push)
+	if push.Size > 0 {
+		pci.Ranges, pci.Range = 1, unsafe.Pointer(&push)
 	}
 
 	pipeline, err = l.create("PipelineLayout", unsafe.Pointer(&pci))
 	return set, pipeline, err
 }
 
-func (l *launch) module() (handle, error) {
+func (l *launch) module() (vk.Handle, error) {
 	words := make([]uint32, len(l.job.SPIRV)/4) // the driver wants them aligned
 	for i := range words {
 		words[i] = binary.LittleEndian.Uint32(l.job.SPIRV[4*i:])
 	}
-	mci := shaderModuleCreateInfo{head: head{sType: typeShaderModuleCreateInfo}, size: uint64(4 * len(words)), code: unsafe.Pointer(&words[0])}
+	mci := vk.ShaderModuleCreateInfo{Head: vk.Head{SType: vk.TypeShaderModuleCreateInfo}, Size: uint64(4 * len(words)), Code: unsafe.Pointer(&words[0])}
 	return l.create("ShaderModule", unsafe.Pointer(&mci))
 }
 
-func (l *launch) pipeline(layout, module handle) (handle, error) {
+func (l *launch) pipeline(layout, module vk.Handle) (vk.Handle, error) {
 	data := make([]byte, 8*len(l.job.Constants)+8)
-	var entries []specializationMapEntry
+	var entries []vk.SpecializationMapEntry
 	for i, c := range l.job.Constants {
 		binary.LittleEndian.PutUint64(data[8*i:], c.Value)
-		entries = append(entries, specializationMapEntry{id: c.ID, off: uint32(8 * i), size: uint64(c.Bytes)})
+		entries = append(entries, vk.SpecializationMapEntry{ID: c.ID, Off: uint32(8 * i), Size: uint64(c.Bytes)})
 	}
 
-	spec := specializationInfo{
-		count: uint32(len(entries)), entries: unsafe.Pointer(unsafe.SliceData(entries)),
-		size: uint64(len(data)), data: unsafe.Pointer(&data[0]),
+	spec := vk.SpecializationInfo{
+		Count: uint32(len(entries)), Entries: unsafe.Pointer(unsafe.SliceData(entries)),
+		Size: uint64(len(data)), Data: unsafe.Pointer(&data[0]),
 	}
 
 	entry := l.job.Entry
@@ -257,17 +259,17 @@ func (l *launch) pipeline(layout, module handle) (handle, error) {
 		entry = "main"
 	}
 
-	ci := computePipelineCreateInfo{
-		head: head{sType: typeComputePipelineCreate},
-		stage: shaderStageCreateInfo{
-			head: head{sType: typeShaderStageCreateInfo}, stage: shaderStageCompute, module: module,
-			name: cString(entry), spec: unsafe.Pointer(&spec),
+	ci := vk.ComputePipelineCreateInfo{
+		Head: vk.Head{SType: vk.TypeComputePipelineCreate},
+		Stage: vk.ShaderStageCreateInfo{
+			Head: vk.Head{SType: vk.TypeShaderStageCreateInfo}, Stage: vk.ShaderStageCompute, Module: module,
+			Name: vk.CString(entry), Spec: unsafe.Pointer(&spec),
 		},
-		layout: layout,
+		Layout: layout,
 	}
 
-	var p handle
-	if err := l.do("vkCreateComputePipelines", l.dev, 0, 1, uintptr(unsafe.Pointer(&ci)), 0, uintptr(unsafe.Pointer(&p))); err != nil {
+	var p vk.Handle
+	if err := l.Do("vkCreateComputePipelines", l.Device, 0, 1, uintptr(unsafe.Pointer(&ci)), 0, uintptr(unsafe.Pointer(&p))); err != nil {
 		return 0, err
 	}
 
@@ -275,27 +277,27 @@ func (l *launch) pipeline(layout, module handle) (handle, error) {
 	return p, nil
 }
 
-func (l *launch) descriptors(layout handle) (handle, error) {
-	size := descriptorPoolSize{typ: descriptorStorageBuffer, count: uint32(len(l.buffers) + 1)}
-	pci := descriptorPoolCreateInfo{head: head{sType: typeDescriptorPoolCreate}, maxSets: 1, sizes: 1, size: unsafe.Pointer(&size)}
+func (l *launch) descriptors(layout vk.Handle) (vk.Handle, error) {
+	size := vk.DescriptorPoolSize{Type: vk.DescriptorStorageBuffer, Count: uint32(len(l.buffers) + 1)}
+	pci := vk.DescriptorPoolCreateInfo{Head: vk.Head{SType: vk.TypeDescriptorPoolCreate}, MaxSets: 1, Sizes: 1, Size: unsafe.Pointer(&size)}
 	pool, err := l.create("DescriptorPool", unsafe.Pointer(&pci))
 	if err != nil {
 		return 0, err
 	}
 
-	ai := descriptorSetAllocateInfo{head: head{sType: typeDescriptorSetAllocate}, pool: pool, count: 1, layouts: unsafe.Pointer(&layout)}
-	var set handle
-	if err := l.do("vkAllocateDescriptorSets", l.dev, uintptr(unsafe.Pointer(&ai)), uintptr(unsafe.Pointer(&set))); err != nil {
+	ai := vk.DescriptorSetAllocateInfo{Head: vk.Head{SType: vk.TypeDescriptorSetAllocate}, Pool: pool, Count: 1, Layouts: unsafe.Pointer(&layout)}
+	var set vk.Handle
+	if err := l.Do("vkAllocateDescriptorSets", l.Device, uintptr(unsafe.Pointer(&ai)), uintptr(unsafe.Pointer(&set))); err != nil {
 		return 0, err
 	}
 
 	for _, b := range l.buffers {
-		info := descriptorBufferInfo{buffer: b.handle, size: uint64(max(b.size, 4))}
-		w := writeDescriptorSet{
-			head: head{sType: typeWriteDescriptorSet}, set: set, binding: uint32(b.binding),
-			count: 1, typ: descriptorStorageBuffer, buffer: unsafe.Pointer(&info),
+		info := vk.DescriptorBufferInfo{Buffer: b.handle, Size: uint64(max(b.size, 4))}
+		w := vk.WriteDescriptorSet{
+			Head: vk.Head{SType: vk.TypeWriteDescriptorSet}, Set: set, Binding: uint32(b.binding),
+			Count: 1, Type: vk.DescriptorStorageBuffer, Buffer: unsafe.Pointer(&info),
 		}
-		if _, err := l.call("vkUpdateDescriptorSets", l.dev, 1, uintptr(unsafe.Pointer(&w)), 0, 0); err != nil {
+		if _, err := l.Call("vkUpdateDescriptorSets", l.Device, 1, uintptr(unsafe.Pointer(&w)), 0, 0); err != nil {
 			return 0, err
 		}
 	}
@@ -303,41 +305,41 @@ func (l *launch) descriptors(layout handle) (handle, error) {
 	return set, nil
 }
 
-func (l *launch) dispatch(layout, pipeline, set handle) error {
-	pci := commandPoolCreateInfo{head: head{sType: typeCommandPoolCreate}, family: l.family}
+func (l *launch) dispatch(layout, pipeline, set vk.Handle) error {
+	pci := vk.CommandPoolCreateInfo{Head: vk.Head{SType: vk.TypeCommandPoolCreate}, Family: l.family}
 	pool, err := l.create("CommandPool", unsafe.Pointer(&pci))
 	if err != nil {
 		return err
 	}
 
-	ai := commandBufferAllocateInfo{head: head{sType: typeCommandBufferAllocate}, pool: pool, count: 1}
+	ai := vk.CommandBufferAllocateInfo{Head: vk.Head{SType: vk.TypeCommandBufferAllocate}, Pool: pool, Count: 1}
 	var cmd uintptr
-	if err := l.do("vkAllocateCommandBuffers", l.dev, uintptr(unsafe.Pointer(&ai)), uintptr(unsafe.Pointer(&cmd))); err != nil {
+	if err := l.Do("vkAllocateCommandBuffers", l.Device, uintptr(unsafe.Pointer(&ai)), uintptr(unsafe.Pointer(&cmd))); err != nil {
 		return err
 	}
 
-	bi := commandBufferBeginInfo{head: head{sType: typeCommandBufferBegin}, flags: commandBufferOneTimeSubmit}
-	if err := l.do("vkBeginCommandBuffer", cmd, uintptr(unsafe.Pointer(&bi))); err != nil {
+	bi := vk.CommandBufferBeginInfo{Head: vk.Head{SType: vk.TypeCommandBufferBegin}, Flags: vk.CommandBufferOneTimeSubmit}
+	if err := l.Do("vkBeginCommandBuffer", cmd, uintptr(unsafe.Pointer(&bi))); err != nil {
 		return err
 	}
 
 	j := l.job
 	if err := errors.Join(
-		l.barrier(cmd, stageHost, accessHostWrite, stageComputeShader, accessShaderRead|accessShaderWrite),
-		l.record("vkCmdBindPipeline", cmd, bindPointCompute, uintptr(pipeline)),
-		l.record("vkCmdBindDescriptorSets", cmd, bindPointCompute, uintptr(layout), 0, 1, uintptr(unsafe.Pointer(&set)), 0, 0),
+		l.barrier(cmd, vk.StageHost, vk.AccessHostWrite, vk.StageComputeShader, vk.AccessShaderRead|vk.AccessShaderWrite),
+		l.record("vkCmdBindPipeline", cmd, vk.BindPointCompute, uintptr(pipeline)),
+		l.record("vkCmdBindDescriptorSets", cmd, vk.BindPointCompute, uintptr(layout), 0, 1, uintptr(unsafe.Pointer(&set)), 0, 0),
 	); err != nil {
 		return err
 	}
 
 	for k, inline := range append([][]byte{j.Inline}, j.More...) {
 		if k > 0 {
-			if err := l.barrier(cmd, stageComputeShader, accessShaderWrite, stageComputeShader, accessShaderRead|accessShaderWrite); err != nil {
+			if err := l.barrier(cmd, vk.StageComputeShader, vk.AccessShaderWrite, vk.StageComputeShader, vk.AccessShaderRead|vk.AccessShaderWrite); err != nil {
 				return err
 			}
 		}
 		if len(inline) > 0 {
-			if err := l.record("vkCmdPushConstants", cmd, uintptr(layout), shaderStageCompute, 0, uintptr(len(inline)), uintptr(unsafe.Pointer(&inline[0]))); err != nil {
+			if err := l.record("vkCmdPushConstants", cmd, uintptr(layout), vk.ShaderStageCompute, 0, uintptr(len(inline)), uintptr(unsafe.Pointer(&inline[0]))); err != nil {
 				return err
 			}
 		}
@@ -347,24 +349,24 @@ func (l *launch) dispatch(layout, pipeline, set handle) error {
 	}
 
 	if err := errors.Join(
-		l.barrier(cmd, stageComputeShader, accessShaderWrite, stageHost, accessHostRead),
-		l.do("vkEndCommandBuffer", cmd),
+		l.barrier(cmd, vk.StageComputeShader, vk.AccessShaderWrite, vk.StageHost, vk.AccessHostRead),
+		l.Do("vkEndCommandBuffer", cmd),
 	); err != nil {
 		return err
 	}
 
-	fci := fenceCreateInfo{head: head{sType: typeFenceCreateInfo}}
+	fci := vk.FenceCreateInfo{Head: vk.Head{SType: vk.TypeFenceCreateInfo}}
 	fence, err := l.create("Fence", unsafe.Pointer(&fci))
 	if err != nil {
 		return err
 	}
 
-	si := submitInfo{head: head{sType: typeSubmitInfo}, commands: 1, command: unsafe.Pointer(&cmd)}
-	if err := l.do("vkQueueSubmit", l.queue, 1, uintptr(unsafe.Pointer(&si)), uintptr(fence)); err != nil {
+	si := vk.SubmitInfo{Head: vk.Head{SType: vk.TypeSubmitInfo}, Commands: 1, Command: unsafe.Pointer(&cmd)}
+	if err := l.Do("vkQueueSubmit", l.queue, 1, uintptr(unsafe.Pointer(&si)), uintptr(fence)); err != nil {
 		return err
 	}
 
-	r, err := l.call("vkWaitForFences", l.dev, 1, uintptr(unsafe.Pointer(&fence)), 1, uintptr(j.Timeout.Nanoseconds()))
+	r, err := l.Call("vkWaitForFences", l.Device, 1, uintptr(unsafe.Pointer(&fence)), 1, uintptr(j.Timeout.Nanoseconds()))
 	if err != nil {
 		return err
 	}
@@ -372,15 +374,15 @@ func (l *launch) dispatch(layout, pipeline, set handle) error {
 	switch code := int32(r); code {
 	case 0:
 		return nil
-	case resultTimeout:
+	case vk.Timeout:
 		return ErrTimeout
 	default:
-		return &Result{Call: "vkWaitForFences", Code: code}
+		return &vk.Result{Call: "vkWaitForFences", Code: code}
 	}
 }
 
 func (l *launch) barrier(cmd uintptr, srcStage, srcAccess, dstStage, dstAccess uint32) error {
-	b := memoryBarrier{head: head{sType: typeMemoryBarrier}, src: srcAccess, dst: dstAccess}
+	b := vk.MemoryBarrier{Head: vk.Head{SType: vk.TypeMemoryBarrier}, Src: srcAccess, Dst: dstAccess}
 	return l.record("vkCmdPipelineBarrier", cmd, uintptr(srcStage), uintptr(dstStage), 0, 1, uintptr(unsafe.Pointer(&b)), 0, 0, 0, 0)
 }
 
@@ -388,6 +390,6 @@ func (l *launch) barrier(cmd uintptr, srcStage, srcAccess, dstStage, dstAccess u
 //
 //go:uintptrescapes
 func (l *launch) record(name string, args ...uintptr) error {
-	_, err := l.call(name, args...)
+	_, err := l.Call(name, args...)
 	return err
 }

@@ -10,6 +10,7 @@ import (
 
 	"capgpu/bench/glsl"
 	"capgpu/bench/vulkan"
+	"capgpu/engine/vk"
 )
 
 func TestMain(m *testing.M) {
@@ -22,7 +23,7 @@ func open(t *testing.T) *vulkan.Process {
 	if err := glsl.Available(); err != nil {
 		t.Skip(err)
 	}
-	driver, err := vulkan.System()
+	driver, err := vk.System()
 	if err != nil {
 		t.Skip(err)
 	}
@@ -130,6 +131,6 @@ func TestLongLoops(t *testing.T) {
 }
 
 func TestUnpackedNeedsAPackage(t *testing.T) {
-	_, err := vulkan.Unpacked(t.TempDir())
+	_, err := vk.Unpacked(t.TempDir())
 	require.ErrorIs(t, err, os.ErrNotExist)
 }

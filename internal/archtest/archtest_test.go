@@ -239,7 +239,7 @@ func parseTree(t *testing.T) []file {
 		}
 		if d.IsDir() {
 			// Another module, a hidden folder, or data.
-			if rel != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata" || d.Name() == "bin" || rel == "tools" || rel == "bench") {
+			if rel != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata" || d.Name() == "bin" || rel == "tools" || rel == "bench" || rel == "engine") {
 				return filepath.SkipDir
 			}
 			return nil

@@ -1,4 +1,4 @@
-package vulkan
+package vk
 
 import (
 	"encoding/json"
