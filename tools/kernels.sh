@@ -33,7 +33,7 @@ for source in "$library"/*.comp; do
 	mv "$out/$name.spv.new" "$out/$name.spv"
 done
 if [[ -z ${1:-} ]]; then
-	for source in "$root"/examples/*/*.comp "$root"/gpu/backend/engine/host/devicetest/*.comp; do
+	for source in "$root"/examples/*/*.comp "$root"/gpu/backend/engine/host/devicetest/*.comp "$root"/engine/vulkan/kernels/*.comp; do
 		glslangValidator -V --target-env vulkan1.1 -o "${source%.comp}.spv" "$source" >/dev/null
 	done
 fi

@@ -146,10 +146,10 @@ func (d *device) open() error {
 		Extensions: uint32(len(names)), ExtensionNames: unsafe.Pointer(unsafe.SliceData(names)),
 	}
 
-	if err := d.Do("vkCreateDevice", d.physical, uintptr(unsafe.Pointer(&ci)), 0, uintptr(unsafe.Pointer(&d.Device))); err != nil {
+	if err := d.Do("vkCreateDevice", d.physical, uintptr(unsafe.Pointer(&ci)), 0, uintptr(unsafe.Pointer(&d.Dev))); err != nil {
 		return err
 	}
-	if _, err := d.Call("vkGetDeviceQueue", d.Device, uintptr(d.family), 0, uintptr(unsafe.Pointer(&d.queue))); err != nil {
+	if _, err := d.Call("vkGetDeviceQueue", d.Dev, uintptr(d.family), 0, uintptr(unsafe.Pointer(&d.queue))); err != nil {
 		return err
 	}
 

@@ -85,7 +85,7 @@ func (d *device) run(j *Job) (out [][]byte, err error) {
 // its vkDestroy….
 func (l *launch) create(what string, info unsafe.Pointer) (vk.Handle, error) {
 	var h vk.Handle
-	if err := l.Do("vkCreate"+what, l.Device, uintptr(info), 0, uintptr(unsafe.Pointer(&h))); err != nil {
+	if err := l.Do("vkCreate"+what, l.Dev, uintptr(info), 0, uintptr(unsafe.Pointer(&h))); err != nil {
 		return 0, err
 	}
 	l.destroy("vkDestroy"+what, h)
@@ -93,7 +93,7 @@ func (l *launch) create(what string, info unsafe.Pointer) (vk.Handle, error) {
 }
 
 func (l *launch) destroy(call string, h vk.Handle) {
-	l.undo = append(l.undo, func() { _, _ = l.Call(call, l.Device, uintptr(h), 0) })
+	l.undo = append(l.undo, func() { _, _ = l.Call(call, l.Dev, uintptr(h), 0) })
 }
 
 // buffer makes a buffer with content, and zeros after it, because a driver's new
@@ -111,7 +111,7 @@ func (l *launch) buffer(binding int, content []byte) error {
 	}
 
 	var req vk.MemoryRequirements
-	if _, err := l.Call("vkGetBufferMemoryRequirements", l.Device, uintptr(h), uintptr(unsafe.Pointer(&req))); err != nil {
+	if _, err := l.Call("vkGetBufferMemoryRequirements", l.Dev, uintptr(h), uintptr(unsafe.Pointer(&req))); err != nil {
 		return err
 	}
 
@@ -128,17 +128,17 @@ func (l *launch) buffer(binding int, content []byte) error {
 	}
 
 	var mem vk.Handle
-	if err := l.Do("vkAllocateMemory", l.Device, uintptr(unsafe.Pointer(&ai)), 0, uintptr(unsafe.Pointer(&mem))); err != nil {
+	if err := l.Do("vkAllocateMemory", l.Dev, uintptr(unsafe.Pointer(&ai)), 0, uintptr(unsafe.Pointer(&mem))); err != nil {
 		return err
 	}
 
 	l.destroy("vkFreeMemory", mem)
-	if err := l.Do("vkBindBufferMemory", l.Device, uintptr(h), uintptr(mem), 0); err != nil {
+	if err := l.Do("vkBindBufferMemory", l.Dev, uintptr(h), uintptr(mem), 0); err != nil {
 		return err
 	}
 
 	var at unsafe.Pointer
-	if err := l.Do("vkMapMemory", l.Device, uintptr(mem), 0, uintptr(req.Size), 0, uintptr(unsafe.Pointer(&at))); err != nil {
+	if err := l.Do("vkMapMemory", l.Dev, uintptr(mem), 0, uintptr(req.Size), 0, uintptr(unsafe.Pointer(&at))); err != nil {
 		return err
 	}
 
@@ -172,9 +172,9 @@ func (l *launch) build() (built, error) {
 
 	if len(l.kept) >= keep {
 		for k, b := range l.kept {
-			_, _ = l.Call("vkDestroyPipeline", l.Device, uintptr(b.pipeline), 0)
-			_, _ = l.Call("vkDestroyPipelineLayout", l.Device, uintptr(b.layout), 0)
-			_, _ = l.Call("vkDestroyDescriptorSetLayout", l.Device, uintptr(b.set), 0)
+			_, _ = l.Call("vkDestroyPipeline", l.Dev, uintptr(b.pipeline), 0)
+			_, _ = l.Call("vkDestroyPipelineLayout", l.Dev, uintptr(b.layout), 0)
+			_, _ = l.Call("vkDestroyDescriptorSetLayout", l.Dev, uintptr(b.set), 0)
 			delete(l.kept, k)
 		}
 	}
@@ -198,7 +198,7 @@ func (l *launch) build() (built, error) {
 	}
 
 	l.undo = l.undo[:before]
-	_, _ = l.Call("vkDestroyShaderModule", l.Device, uintptr(module), 0)
+	_, _ = l.Call("vkDestroyShaderModule", l.Dev, uintptr(module), 0)
 	b := built{set, layout, pipeline}
 	l.kept[key] = b
 	return b, nil
@@ -269,7 +269,7 @@ func (l *launch) pipeline(layout, module vk.Handle) (vk.Handle, error) {
 	}
 
 	var p vk.Handle
-	if err := l.Do("vkCreateComputePipelines", l.Device, 0, 1, uintptr(unsafe.Pointer(&ci)), 0, uintptr(unsafe.Pointer(&p))); err != nil {
+	if err := l.Do("vkCreateComputePipelines", l.Dev, 0, 1, uintptr(unsafe.Pointer(&ci)), 0, uintptr(unsafe.Pointer(&p))); err != nil {
 		return 0, err
 	}
 
@@ -287,7 +287,7 @@ func (l *launch) descriptors(layout vk.Handle) (vk.Handle, error) {
 
 	ai := vk.DescriptorSetAllocateInfo{Head: vk.Head{SType: vk.TypeDescriptorSetAllocate}, Pool: pool, Count: 1, Layouts: unsafe.Pointer(&layout)}
 	var set vk.Handle
-	if err := l.Do("vkAllocateDescriptorSets", l.Device, uintptr(unsafe.Pointer(&ai)), uintptr(unsafe.Pointer(&set))); err != nil {
+	if err := l.Do("vkAllocateDescriptorSets", l.Dev, uintptr(unsafe.Pointer(&ai)), uintptr(unsafe.Pointer(&set))); err != nil {
 		return 0, err
 	}
 
@@ -297,7 +297,7 @@ func (l *launch) descriptors(layout vk.Handle) (vk.Handle, error) {
 			Head: vk.Head{SType: vk.TypeWriteDescriptorSet}, Set: set, Binding: uint32(b.binding),
 			Count: 1, Type: vk.DescriptorStorageBuffer, Buffer: unsafe.Pointer(&info),
 		}
-		if _, err := l.Call("vkUpdateDescriptorSets", l.Device, 1, uintptr(unsafe.Pointer(&w)), 0, 0); err != nil {
+		if _, err := l.Call("vkUpdateDescriptorSets", l.Dev, 1, uintptr(unsafe.Pointer(&w)), 0, 0); err != nil {
 			return 0, err
 		}
 	}
@@ -314,7 +314,7 @@ func (l *launch) dispatch(layout, pipeline, set vk.Handle) error {
 
 	ai := vk.CommandBufferAllocateInfo{Head: vk.Head{SType: vk.TypeCommandBufferAllocate}, Pool: pool, Count: 1}
 	var cmd uintptr
-	if err := l.Do("vkAllocateCommandBuffers", l.Device, uintptr(unsafe.Pointer(&ai)), uintptr(unsafe.Pointer(&cmd))); err != nil {
+	if err := l.Do("vkAllocateCommandBuffers", l.Dev, uintptr(unsafe.Pointer(&ai)), uintptr(unsafe.Pointer(&cmd))); err != nil {
 		return err
 	}
 
@@ -366,7 +366,7 @@ func (l *launch) dispatch(layout, pipeline, set vk.Handle) error {
 		return err
 	}
 
-	r, err := l.Call("vkWaitForFences", l.Device, 1, uintptr(unsafe.Pointer(&fence)), 1, uintptr(j.Timeout.Nanoseconds()))
+	r, err := l.Call("vkWaitForFences", l.Dev, 1, uintptr(unsafe.Pointer(&fence)), 1, uintptr(j.Timeout.Nanoseconds()))
 	if err != nil {
 		return err
 	}

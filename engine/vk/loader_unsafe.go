@@ -11,7 +11,7 @@ import (
 // time; behind Find calls of the named functions may come from any.
 type Loader struct {
 	Instance uintptr // once it is made
-	Device   uintptr // once it is made; its functions are then called without a detour
+	Dev      uintptr // once it is made; its functions are then called without a detour
 	ofInst   Proc
 	ofDevice Proc
 	procs    map[string]Proc
@@ -50,12 +50,12 @@ func (l *Loader) Proc(name string) (Proc, error) {
 
 	cname := append([]byte(name), 0)
 	fn := uintptr(0)
-	if l.Device != 0 {
+	if l.Dev != 0 {
 		if l.ofDevice == 0 {
 			get := CString("vkGetDeviceProcAddr")
 			l.ofDevice = Proc(l.ofInst.Call(l.Instance, uintptr(get)))
 		}
-		fn = l.ofDevice.Call(l.Device, uintptr(unsafe.Pointer(&cname[0])))
+		fn = l.ofDevice.Call(l.Dev, uintptr(unsafe.Pointer(&cname[0])))
 	}
 	if fn == 0 {
 		fn = l.ofInst.Call(l.Instance, uintptr(unsafe.Pointer(&cname[0])))

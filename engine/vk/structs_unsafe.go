@@ -123,8 +123,8 @@ type QueueFamilyProperties struct {
 type MemoryProperties struct {
 	Types uint32
 	Type  [32]struct{ Flags, Heap uint32 }
-	heaps uint32
-	heap  [16]struct {
+	Heaps uint32
+	Heap  [16]struct {
 		Size  uint64
 		Flags uint32
 	}

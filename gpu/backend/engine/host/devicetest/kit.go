@@ -135,7 +135,7 @@ func (k *kit) isEarly(r wire.Result, n int, e host.Entry) instrument.Report {
 	require.False(k, r.Skipped, "the run was skipped")
 	require.True(k, r.Early, "no entry ended early; %d began", r.Begun)
 	require.EqualValues(k, n+1, r.Begun)
-	report, err := e.Pipeline.(*compiled).instrumented.Decode(r.Slot[:], e.Grid, lengths(e))
+	report, err := k.of(e).instrumented.Decode(r.Slot[:], e.Grid, lengths(e))
 	require.NoError(k, err)
 	require.NotEqual(k, instrument.Whole, report.End)
 	return report

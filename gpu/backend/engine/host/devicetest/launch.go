@@ -31,7 +31,7 @@ func describe(k *kit) {
 
 // launch: one launch, and the device's time of it.
 func launch(k *kit) {
-	c := librarytest.Sized("vecadd_f32", rand.New(rand.NewPCG(1, 2)), 70_000)
+	c := librarytest.Sized("vecadd_f32", rand.New(rand.NewPCG(1, 2)), 70_000, 70_000, 70_000)
 	spans := k.bound(c.Bindings)
 	e := k.gridOf("vecadd_f32", c.Natural(), c.Inline, spans...)
 	r := k.whole(e)

@@ -48,6 +48,18 @@ func (k *kit) program(name string) *compiled {
 	return c
 }
 
+// of is the program of a launch.
+func (k *kit) of(e host.Entry) *compiled {
+	k.Helper()
+	for _, c := range k.programs {
+		if c.Pipeline == e.Pipeline {
+			return c
+		}
+	}
+	require.FailNow(k, "a launch of no program")
+	return nil
+}
+
 // admitted is a kernel of the suite or of the library, as the verifier sees it.
 func (k *kit) admitted(name string) *verify.Program {
 	k.Helper()
@@ -107,7 +119,7 @@ func (k *kit) gridOf(name string, grid program.Dim3, inline []byte, spans ...spa
 	c := k.program(name)
 	push := make([]byte, c.instrumented.EntryOff)
 	copy(push, inline)
-	e := host.Entry{Pipeline: c, Entry: &wire.Entry{Op: wire.OpLaunch, Grid: grid, Push: push}}
+	e := host.Entry{Pipeline: c.Pipeline, Entry: &wire.Entry{Op: wire.OpLaunch, Grid: grid, Push: push}}
 	bind(&e, spans...)
 	for _, b := range c.verified.Info.Bindings {
 		e.Access = append(e.Access, b.Access)
@@ -120,7 +132,7 @@ func (k *kit) gridOf(name string, grid program.Dim3, inline []byte, spans ...spa
 // returns them and the trap, if there is one.
 func (k *kit) onLane(e host.Entry, contents [][]byte) ([][]byte, outcome.Trap) {
 	k.Helper()
-	c := e.Pipeline.(*compiled)
+	c := k.of(e)
 	kernel, err := lane.Compile(c.verified, lane.Options{Block: c.verified.Info.Block, SubgroupSize: k.subgroup()})
 	require.NoError(k, err)
 	l := lane.Launch{Grid: e.Grid, Inline: e.Push}
