@@ -79,12 +79,13 @@ const (
 	StageHost          = 0x4000
 	StageAllCommands   = 0x10000
 
-	AccessShaderRead  = 0x20
-	AccessShaderWrite = 0x40
-	AccessHostRead    = 0x2000
-	AccessHostWrite   = 0x4000
-	AccessMemoryRead  = 0x8000
-	AccessMemoryWrite = 0x10000
+	AccessShaderRead    = 0x20
+	AccessShaderWrite   = 0x40
+	AccessTransferWrite = 0x1000
+	AccessHostRead      = 0x2000
+	AccessHostWrite     = 0x4000
+	AccessMemoryRead    = 0x8000
+	AccessMemoryWrite   = 0x10000
 
 	CommandPoolResetBuffers      = 0x2
 	CommandBufferOneTimeSubmit   = 0x1
@@ -93,6 +94,7 @@ const (
 	SemaphoreTypeTimeline = 1
 	QueryTypeTimestamp    = 2
 	QueryResult64         = 0x1
+	QueryResultWait       = 0x2
 	HostAllocation        = 0x80 // of VkExternalMemoryHandleTypeFlagBits
 	WholeSize             = 1<<64 - 1
 )

@@ -17,7 +17,8 @@ type block struct {
 
 // Wishes of newBlock for memory, each a set of properties, the best first.
 var (
-	ownMemory = []uint32{vk.MemoryDeviceLocal}
+	ownMemory  = []uint32{vk.MemoryDeviceLocal}
+	readMemory = []uint32{vk.MemoryHostVisibleAndCoherent | vk.MemoryHostCached, vk.MemoryHostVisibleAndCoherent}
 	// The trap buffer: a stop is seen by running loops in local memory alone on some devices
 	// (docs/gpus.md), and the host writes it.
 	watchedMemory = []uint32{vk.MemoryDeviceLocal | vk.MemoryHostVisibleAndCoherent, vk.MemoryHostVisibleAndCoherent}

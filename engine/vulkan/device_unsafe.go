@@ -31,7 +31,7 @@ type Device struct {
 	copier  *pipeline
 	filler  *pipeline
 
-	stamps   vk.Handle // two time stamps for each turn
+	stamps   []stamps // that no recording has
 	timeline vk.Handle
 	turns    [wire.MaxAhead]turn
 
@@ -52,6 +52,7 @@ type Device struct {
 // calls are the functions of the hot paths.
 type calls struct {
 	bindPipeline, bindSets, push, dispatch, barrier vk.Proc
+	resetQueries, writeStamp, copyQueries           vk.Proc
 	submit, counter                                 vk.Proc
 }
 
@@ -120,12 +121,9 @@ func (d *Device) newCommands() (uintptr, error) {
 	return c, err
 }
 
-// begin begins a recording, which may be under way several times where often is set.
-func (d *Device) begin(c uintptr, often bool) error {
+// begin begins a command buffer.
+func (d *Device) begin(c uintptr) error {
 	bi := vk.CommandBufferBeginInfo{Head: vk.Head{SType: vk.TypeCommandBufferBegin}}
-	if often {
-		bi.Flags = vk.CommandBufferSimultaneousUse
-	}
 	return d.Do("vkBeginCommandBuffer", c, uintptr(unsafe.Pointer(&bi)))
 }
 

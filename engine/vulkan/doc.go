@@ -19,13 +19,14 @@
 //
 // # A run
 //
-// A run is one submit of three command buffers, with the timeline semaphore set to its number
-// behind them. The first and last are recorded once for each turn, which is the run's number
-// modulo wire.MaxAhead; so one list may be under way several times.
+// A run is one submit, with the timeline semaphore set to its number behind it:
 //
-//	begin    barrier, time stamp; between, if runs are ahead or one ended early
-//	list     the entries
-//	end      time stamp, barrier to the host
+//	between    only if runs are ahead or one ended early
+//	recording  barrier, time stamp, the entries, time stamp, barrier to the host
+//
+// A list has as many recordings as runs of it were ever under way together, each with time
+// stamps of its own; the later ones are made when they are needed. between is recorded once
+// for each turn, which is a run's number modulo wire.MaxAhead.
 //
 // Each launch is followed by a barrier, because it may end early, and no entry begins behind
 // that: the next finds first below its number and returns. Copies and fills are kernels of this
@@ -35,7 +36,7 @@
 // The kernel between keeps that between runs. It writes first down for the host, and makes it
 // 0 if an entry ended early, so that all entries of all later runs are skipped, until Resume
 // makes it none again. It takes back a stop that was for earlier runs. A run that is submitted
-// alone needs none of it, and has one dispatch less.
+// alone needs none of it.
 //
 // # Goroutines and locks
 //
@@ -46,6 +47,6 @@
 // After Close nothing is left but the library itself, and threads that it may keep.
 //
 // Files, as a run goes: open choose and open a device, describe, check its loops (selftest);
-// block and memory memory; compile; plan entries into steps; slots and sets; record; submit;
-// wait.
+// turns what is made for all runs; block and memory memory; compile; plan entries into steps;
+// slots, sets and stamps; record; submit; wait; errors.
 package vulkan

@@ -14,14 +14,11 @@ import (
 	"capgpu/gpu/backend/engine/host"
 )
 
-// readyMark says that the process was started with the driver's environment.
-const readyMark = "CAPGPU_ENGINE_TEST"
-
 // TestMain starts the tests again with the environment of a driver, which the library reads
 // from the start of its process: CAPGPU_TEST_ICD's manifest, else the lavapipe that
 // tools/lavapipe.sh has unpacked. With neither the tests are skipped.
 func TestMain(m *testing.M) {
-	if os.Getenv(readyMark) == "" {
+	if !vulkan.Ready() {
 		if env, err := environment(); err == nil {
 			self, err := os.Executable()
 			if err == nil {
@@ -35,7 +32,7 @@ func TestMain(m *testing.M) {
 }
 
 func environment() ([]string, error) {
-	env := []string{readyMark + "=1", "MESA_SHADER_CACHE_DISABLE=true", "LP_NUM_THREADS=0"}
+	env := []string{vulkan.ReadyMark + "=1", "MESA_SHADER_CACHE_DISABLE=true", "LP_NUM_THREADS=0"}
 	if os.Getenv("VK_INSTANCE_LAYERS") == "" {
 		env = append(env, "VK_LOADER_LAYERS_DISABLE=*")
 	}
@@ -57,7 +54,7 @@ func environment() ([]string, error) {
 // device opens the device under test.
 func device(t testing.TB, o vulkan.Options) host.Device {
 	t.Helper()
-	if os.Getenv(readyMark) == "" {
+	if !vulkan.Ready() {
 		t.Skip("SKIPPED: no Mesa lavapipe of 25 or newer is here; \"make oracle\" unpacks one")
 	}
 	d, err := vulkan.Open(o)

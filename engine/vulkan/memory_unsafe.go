@@ -147,7 +147,7 @@ func (d *Device) openClearing() (err error) {
 // zero makes a block zero, and returns when it is.
 func (d *Device) zero(b *block) error {
 	c := d.clear.commands
-	if err := d.begin(c, false); err != nil {
+	if err := d.begin(c); err != nil {
 		return err
 	}
 	if _, err := d.Call("vkCmdFillBuffer", c, uintptr(b.buffer), 0, uintptr(b.bytes), 0); err != nil {

@@ -270,7 +270,7 @@ var called = []string{
 	"vkCreateDescriptorSetLayout", "vkDestroyDescriptorSetLayout", "vkCreateDescriptorPool", "vkDestroyDescriptorPool", "vkAllocateDescriptorSets", "vkUpdateDescriptorSets",
 	"vkCreateCommandPool", "vkDestroyCommandPool", "vkAllocateCommandBuffers", "vkBeginCommandBuffer", "vkEndCommandBuffer",
 	"vkCreateSemaphore", "vkDestroySemaphore", "vkCreateFence", "vkDestroyFence", "vkResetFences", "vkWaitForFences", "vkCreateQueryPool", "vkDestroyQueryPool",
-	"vkGetQueryPoolResults", "vkWaitSemaphores", "vkCmdFillBuffer", "vkCmdResetQueryPool", "vkCmdWriteTimestamp",
+	"vkWaitSemaphores", "vkCmdFillBuffer",
 }
 
 // find finds the functions of the device.
@@ -290,6 +290,8 @@ func (d *Device) find() error {
 	}{
 		{"vkCmdBindPipeline", &d.calls.bindPipeline}, {"vkCmdBindDescriptorSets", &d.calls.bindSets}, {"vkCmdPushConstants", &d.calls.push},
 		{"vkCmdDispatch", &d.calls.dispatch}, {"vkCmdPipelineBarrier", &d.calls.barrier},
+		{"vkCmdResetQueryPool", &d.calls.resetQueries}, {"vkCmdWriteTimestamp", &d.calls.writeStamp},
+		{"vkCmdCopyQueryPoolResults", &d.calls.copyQueries},
 		{"vkQueueSubmit", &d.calls.submit}, {"vkGetSemaphoreCounterValue", &d.calls.counter},
 	} {
 		var err error

@@ -12,16 +12,21 @@ import (
 
 // list is a recorded list.
 type list struct {
-	d        *Device
-	commands uintptr
-	first    uint32 // the number of its first entry
-	entries  int
-	sets     []takenSet
+	d       *Device
+	first   uint32 // the number of its first entry
+	entries int
+	steps   []step
+	sets    []vk.Handle // of the steps
+	// recordings are as many as runs of the list have been under way together. Device.mu
+	// guards which of them are.
+	recordings []*recording
 }
 
-type takenSet struct {
-	n      int // of its buffers
-	handle vk.Handle
+// recording is a command buffer of a list, and the time stamps that it writes.
+type recording struct {
+	commands uintptr
+	stamps   stamps
+	under    bool // a run of it was submitted and not waited for
 }
 
 // Record implements host.Device.
@@ -45,46 +50,70 @@ func (d *Device) record(entries []host.Entry) (l *list, err error) {
 		l.entries = 0
 		return l, err
 	}
-	steps, err := d.plan(entries, l.first)
-	if err != nil {
+	if l.steps, err = d.plan(entries, l.first); err != nil {
 		return l, err
 	}
 	if err = d.arm(entries, l.first); err != nil {
 		return l, err
 	}
 
-	handles := make([]vk.Handle, len(steps))
-	for i := range steps {
-		n := len(steps[i].bind) + 1
-		if handles[i], err = d.takeSet(n); err != nil {
+	for i := range l.steps {
+		set, err := d.takeSet(len(l.steps[i].bind) + 1)
+		if err != nil {
 			return l, d.failed("record a list", 0, err)
 		}
-		l.sets = append(l.sets, takenSet{n, handles[i]})
+		l.sets = append(l.sets, set)
 	}
-	d.writeSets(steps, handles)
+	d.writeSets(l.steps, l.sets)
+	_, err = l.again()
+	return l, err
+}
 
-	if l.commands, err = d.newCommands(); err != nil {
-		return l, d.failed("record a list", 0, err)
+// again makes a recording.
+func (l *list) again() (*recording, error) {
+	d, r := l.d, &recording{}
+	l.recordings = append(l.recordings, r)
+	if err := l.recordInto(r); err != nil {
+		return nil, d.failed("record a list", 0, err)
 	}
-	if err = d.begin(l.commands, true); err != nil {
-		return l, d.failed("record a list", 0, err)
+	return r, nil
+}
+
+func (l *list) recordInto(r *recording) (err error) {
+	d := l.d
+	if r.stamps, err = d.takeStamps(); err != nil {
+		return err
 	}
-	d.encode(l.commands, steps, handles)
-	if err = d.Do("vkEndCommandBuffer", l.commands); err != nil {
-		return l, d.failed("record a list", 0, err)
+	if r.commands, err = d.newCommands(); err != nil {
+		return err
 	}
-	return l, nil
+
+	c := r.commands
+	if err = d.begin(c); err != nil {
+		return err
+	}
+	d.resetStamps(c, r.stamps)
+	d.barrier(c, vk.StageAllCommands, vk.AccessMemoryWrite, vk.StageAllCommands, vk.AccessMemoryRead|vk.AccessMemoryWrite)
+	d.stamp(c, r.stamps, 0)
+	d.encode(c, l.steps, l.sets)
+	d.stamp(c, r.stamps, 1)
+	d.showStamps(c, r.stamps)
+	d.barrier(c, vk.StageComputeShader|vk.StageTransfer, vk.AccessShaderWrite|vk.AccessTransferWrite, vk.StageHost, vk.AccessHostRead)
+	return d.Do("vkEndCommandBuffer", c)
 }
 
 // Free implements host.List.
 func (l *list) Free() error {
 	d := l.d
 	d.slots.put(l.first, l.entries)
-	for _, s := range l.sets {
-		d.putSet(s.n, s.handle)
+	for i, set := range l.sets {
+		d.putSet(len(l.steps[i].bind)+1, set)
 	}
-	if l.commands != 0 {
-		d.idle = append(d.idle, l.commands)
+	for _, r := range l.recordings {
+		if r.commands != 0 {
+			d.idle = append(d.idle, r.commands)
+		}
+		d.putStamps(r.stamps)
 	}
 	*l = list{d: d}
 	return nil

@@ -17,16 +17,35 @@ func runWord(run uint64) uint32 { return uint32(2*run + 1) }
 // Submit implements host.Device.
 func (d *Device) Submit(hl host.List) error {
 	l, ok := hl.(*list)
-	if !ok || l.commands == 0 {
+	if !ok || len(l.recordings) == 0 {
 		return gpuerr.New(gpuerr.Internal, "submit a run: the list is not recorded")
 	}
-	if err := d.submit(l); err != nil {
+	r := d.idleOf(l)
+	if r == nil {
+		var err error
+		if r, err = l.again(); err != nil {
+			return err
+		}
+	}
+	if err := d.submit(l, r); err != nil {
 		return d.failed("submit a run", 0, err)
 	}
 	return nil
 }
 
-func (d *Device) submit(l *list) error {
+// idleOf is a recording of a list that no run has; nil if there is none.
+func (d *Device) idleOf(l *list) *recording {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, r := range l.recordings {
+		if !r.under {
+			return r
+		}
+	}
+	return nil
+}
+
+func (d *Device) submit(l *list, r *recording) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	switch {
@@ -39,13 +58,13 @@ func (d *Device) submit(l *list) error {
 	run := d.submitted + 1
 	k := int(run % wire.MaxAhead)
 	t := &d.turns[k]
-	t.list, t.ahead = l, d.submitted > d.waited || d.ended != 0
-	commands := [3]uintptr{t.alone, l.commands, t.end}
-	if t.ahead {
-		commands[0] = t.behind
+	t.list, t.recording, t.behind = l, r, d.submitted > d.waited || d.ended != 0
+	commands := []uintptr{t.between, r.commands}
+	if t.behind {
 		d.trap.store(runOff+4*k, runWord(run))
 		d.trap.store(beforeOff+4*k, notYet)
 	} else {
+		commands = commands[1:]
 		d.trap.store(stopOff, 0) // nothing runs that it was for
 	}
 
@@ -53,13 +72,13 @@ func (d *Device) submit(l *list) error {
 	timeline := vk.TimelineSubmitInfo{Head: vk.Head{SType: vk.TypeTimelineSubmitInfo}, Signals: 1, SignalValues: unsafe.Pointer(&value)}
 	si := vk.SubmitInfo{
 		Head:     vk.Head{SType: vk.TypeSubmitInfo, Next: unsafe.Pointer(&timeline)},
-		Commands: uint32(len(commands)), Command: unsafe.Pointer(&commands),
+		Commands: uint32(len(commands)), Command: unsafe.Pointer(&commands[0]),
 		Signals: 1, SignalHandle: unsafe.Pointer(&d.timeline),
 	}
 	if code := int32(d.calls.submit.Call(d.queue, 1, uintptr(unsafe.Pointer(&si)), 0)); code != vk.Success {
 		return &vk.Result{Call: "vkQueueSubmit", Code: code}
 	}
-	d.submitted = run
+	d.submitted, r.under = run, true
 	d.wake.Signal()
 	return nil
 }

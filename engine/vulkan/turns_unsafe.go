@@ -18,12 +18,12 @@ var kernels embed.FS
 
 // turn is one of the places for runs that are submitted and not waited for.
 type turn struct {
-	alone, behind uintptr // begin, for a run with none before it, and for one with some
-	end           uintptr
+	between uintptr // the command buffer before a run that is behind others
 
 	// Of the run that is there now.
-	list  *list
-	ahead bool // it was submitted behind others, with between
+	list      *list
+	recording *recording
+	behind    bool // it was submitted with between
 }
 
 // voidBytes is the size of the memory that is bound where a binding has no bytes. An access
@@ -72,12 +72,8 @@ func (d *Device) kernel(name string, bindings, pushBytes uint32) (*pipeline, err
 	return p, err
 }
 
-// openTurns records the begin and the end of runs, for each turn.
+// openTurns makes the timeline, and for each turn the command buffer that runs between.
 func (d *Device) openTurns() (err error) {
-	qci := vk.QueryPoolCreateInfo{Head: vk.Head{SType: vk.TypeQueryPoolCreateInfo}, Type: vk.QueryTypeTimestamp, Count: 2 * wire.MaxAhead}
-	if d.stamps, err = d.kept("QueryPool", unsafe.Pointer(&qci)); err != nil {
-		return err
-	}
 	stype := vk.SemaphoreTypeCreateInfo{Head: vk.Head{SType: vk.TypeSemaphoreTypeCreateInfo}, Type: vk.SemaphoreTypeTimeline}
 	sci := vk.SemaphoreCreateInfo{Head: vk.Head{SType: vk.TypeSemaphoreCreateInfo, Next: unsafe.Pointer(&stype)}}
 	if d.timeline, err = d.kept("Semaphore", unsafe.Pointer(&sci)); err != nil {
@@ -88,67 +84,26 @@ func (d *Device) openTurns() (err error) {
 	if err != nil {
 		return err
 	}
-	for k := range d.turns {
-		if err := d.openTurn(k, between); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (d *Device) openTurn(k int, between *pipeline) (err error) {
-	step := []step{{pipe: between, push: words(uint32(k)), grid: program.Dim3{X: 1, Y: 1, Z: 1}}}
 	set, err := d.takeSet(1)
 	if err != nil {
 		return err
 	}
-	sets := []vk.Handle{set}
+	step, sets := []step{{pipe: between, grid: program.Dim3{X: 1, Y: 1, Z: 1}}}, []vk.Handle{set}
 	d.writeSets(step, sets)
-
-	t := &d.turns[k]
-	for _, b := range []struct {
-		commands *uintptr
-		behind   bool
-	}{{&t.alone, false}, {&t.behind, true}} {
-		if *b.commands, err = d.newCommands(); err != nil {
+	for k := range d.turns {
+		t := &d.turns[k]
+		if t.between, err = d.newCommands(); err != nil {
 			return err
 		}
-		c := *b.commands
-		if err := d.begin(c, false); err != nil {
+		if err := d.begin(t.between); err != nil {
 			return err
 		}
-		if _, err := d.Call("vkCmdResetQueryPool", c, uintptr(d.stamps), uintptr(2*k), 2); err != nil {
-			return err
-		}
-		const every = vk.AccessMemoryRead | vk.AccessMemoryWrite
-		d.barrier(c, vk.StageAllCommands, vk.AccessMemoryWrite, vk.StageAllCommands, every)
-		if err := d.stamp(c, 2*k); err != nil {
-			return err
-		}
-		if b.behind {
-			d.encode(c, step, sets)
-			d.barrier(c, vk.StageComputeShader, vk.AccessShaderWrite, vk.StageComputeShader, vk.AccessShaderRead|vk.AccessShaderWrite)
-		}
-		if err := d.Do("vkEndCommandBuffer", c); err != nil {
+		step[0].push = words(uint32(k))
+		d.barrier(t.between, vk.StageAllCommands, vk.AccessMemoryWrite, vk.StageAllCommands, vk.AccessMemoryRead|vk.AccessMemoryWrite)
+		d.encode(t.between, step, sets) // the list begins with a barrier
+		if err := d.Do("vkEndCommandBuffer", t.between); err != nil {
 			return err
 		}
 	}
-
-	if t.end, err = d.newCommands(); err != nil {
-		return err
-	}
-	if err := d.begin(t.end, false); err != nil {
-		return err
-	}
-	d.barrier(t.end, vk.StageComputeShader, vk.AccessShaderWrite, vk.StageHost, vk.AccessHostRead)
-	if err := d.stamp(t.end, 2*k+1); err != nil {
-		return err
-	}
-	return d.Do("vkEndCommandBuffer", t.end)
-}
-
-// stamp writes a time stamp when all before it has ended.
-func (d *Device) stamp(c uintptr, query int) error {
-	_, err := d.Call("vkCmdWriteTimestamp", c, vk.StageBottomOfPipe, uintptr(d.stamps), uintptr(query))
-	return err
+	return nil
 }

@@ -23,15 +23,12 @@ func (d *Device) Wait() (wire.Result, error) {
 	if err := d.await(run); err != nil {
 		return wire.Result{}, d.lose(err)
 	}
-	took, err := d.deviceTime(int(run % wire.MaxAhead))
-	if err != nil {
-		return wire.Result{}, d.lose(err)
-	}
-
+	t := &d.turns[run%wire.MaxAhead]
+	took := d.deviceTime(t.recording.stamps)
 	d.mu.Lock()
 	r, err := d.verdictLocked(run)
 	if err == nil {
-		d.waited = run
+		d.waited, t.recording.under = run, false
 	}
 	d.mu.Unlock()
 	if err != nil {
@@ -75,17 +72,6 @@ func (d *Device) await(run uint64) error {
 	return d.Do("vkWaitSemaphores", d.Dev, uintptr(unsafe.Pointer(&wi)), forever)
 }
 
-// deviceTime is the time between the two stamps of a turn.
-func (d *Device) deviceTime(k int) (time.Duration, error) {
-	var stamps [2]uint64
-	err := d.Do("vkGetQueryPoolResults", d.Dev, uintptr(d.stamps), uintptr(2*k), 2, unsafe.Sizeof(stamps), uintptr(unsafe.Pointer(&stamps)), 8, vk.QueryResult64)
-	if err != nil {
-		return 0, err
-	}
-	steps := (stamps[1] - stamps[0]) & (1<<d.stampBits - 1) // a shift by 64 makes it all bits
-	return time.Duration(float64(steps) * d.period), nil
-}
-
 // verdictLocked says how a run ended, which has ended.
 //
 // The word first may be a later run's already. That run found it, wrote it to before, and
@@ -95,7 +81,7 @@ func (d *Device) verdictLocked(run uint64) (wire.Result, error) {
 	k := int(run % wire.MaxAhead)
 	t := &d.turns[k]
 	l := t.list
-	if t.ahead && d.trap.load(beforeOff+4*k) != none {
+	if t.behind && d.trap.load(beforeOff+4*k) != none {
 		return wire.Result{Skipped: true}, nil
 	}
 

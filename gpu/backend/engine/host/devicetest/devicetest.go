@@ -46,6 +46,7 @@ var tests = []test{
 	{name: "SameListAhead", run: sameListAhead},
 	{name: "SameListEndsEarly", run: sameListEndsEarly},
 	{name: "SkippedUntilResume", run: skippedUntilResume},
+	{name: "ToldAtOnce", run: toldAtOnce},
 	{name: "Stop", run: stop},
 	{name: "StopOfRunsBefore", run: stopOfRunsBefore},
 	{name: "Copies", run: copies},

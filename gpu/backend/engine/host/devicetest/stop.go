@@ -43,6 +43,35 @@ func stop(k *kit) {
 	require.EqualValues(k, 5000, word(s[1].bytes(), 0))
 }
 
+// toldAtOnce: the end of a run is told while the one behind it goes on, whatever that does.
+func toldAtOnce(k *kit) {
+	s := k.bound([][]byte{make([]byte, 64), words(0, 0, 1<<31), make([]byte, 4)})
+	endless := k.launchOf("await", 1, nil, s[1])
+	l, whole := k.record(endless), k.record(k.launchOf("count", 1, nil, s[0]))
+	for range 2 {
+		k.submit(whole)
+		k.submit(whole)
+		k.submit(l)
+		k.isWhole(k.wait(), 1)
+		k.isWhole(k.wait(), 1)
+		k.d.Stop()
+		require.Equal(k, instrument.Stopped, k.isEarly(k.wait(), 0, endless).End)
+		require.NoError(k, k.d.Resume())
+	}
+
+	// A trap, too.
+	trap := k.launchOf("count", 1, nil, s[2])
+	bad := k.record(trap)
+	k.submit(whole)
+	k.submit(bad)
+	k.submit(l)
+	k.isWhole(k.wait(), 1)
+	k.isEarly(k.wait(), 0, trap)
+	k.isSkipped(k.wait())
+	require.NoError(k, k.d.Resume())
+	require.EqualValues(k, 5, word(s[0].bytes(), 0))
+}
+
 // stopOfRunsBefore: Stop is for runs that are submitted, and not for later ones; without a
 // loop a run comes to its end.
 func stopOfRunsBefore(k *kit) {

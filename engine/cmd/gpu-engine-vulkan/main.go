@@ -1,0 +1,79 @@
+// Command gpu-engine-vulkan is an engine process: it holds a Vulkan driver and a device's
+// nodes, and works for one tenant.
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"capgpu/engine/vulkan"
+	"capgpu/gpu/backend/engine/host"
+	"capgpu/internal/cmdline"
+)
+
+const usage = `gpu-engine-vulkan - a Vulkan device, for one tenant of capgpu
+
+usage: gpu-engine-vulkan --describe [--device ADDRESS] [--local]
+
+Opens a Vulkan device as capgpu does, which checks that it has all that
+programs need and that its driver computes rightly, and prints what it is.
+
+  --describe        print the device as JSON: names, limits, features, memory
+                    of its own in bytes
+  --device ADDRESS  the device with this PCI address, as "0000:01:00.0";
+                    without it the first that will do
+  --local           a device that works on the host's memory offers some of
+                    it as its own
+  --version         print the version and exit
+  --help            print this and exit
+
+environment: VK_DRIVER_FILES names the manifest of the driver, LP_NUM_THREADS=0
+has Mesa's lavapipe compute on one thread.
+
+exit status: 0 when the device was opened, 1 when it could not be, with the
+reason, 2 for a wrong command line.
+`
+
+func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+
+func run(args []string, stdout, stderr io.Writer) int {
+	const name = "gpu-engine-vulkan"
+	flags := cmdline.New(name)
+	var o vulkan.Options
+	describe := flags.Bool("describe", false, "")
+	flags.StringVar(&o.PCIAddress, "device", "", "")
+	flags.BoolVar(&o.Local, "local", false, "")
+	done, err := cmdline.Parse(flags, args, usage, stdout)
+	switch {
+	case err == nil && !done && !*describe:
+		err = errors.New("nothing to do without --describe")
+		fallthrough
+	case err != nil:
+		cmdline.Wrong(stderr, name, err)
+		return 2
+	case done:
+		return 0
+	}
+
+	d, err := vulkan.Open(o)
+	if err == nil {
+		err = print(stdout, d)
+	}
+	if err != nil {
+		fmt.Fprintf(stderr, "%s: %v\n", name, err)
+		return 1
+	}
+	return 0
+}
+
+// print prints the description of a device, and closes it.
+func print(to io.Writer, d host.Device) error {
+	text, err := json.MarshalIndent(d.Describe(), "", "  ")
+	if err == nil {
+		_, err = fmt.Fprintln(to, string(text))
+	}
+	return errors.Join(err, d.Close())
+}
