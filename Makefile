@@ -9,6 +9,7 @@ SHELL := /bin/bash
 	bench bench-docs bench-kernels bench-hw attack crash-campaign kill-campaign sim soak oracle clean
 
 COMMANDS := device-manager gpu-service gpu-mock gpu-gate gpuctl model-server
+ENGINES  := gpu-engine-vulkan
 GO       ?= go
 
 help: ## Show this list
@@ -18,9 +19,9 @@ help: ## Show this list
 deps: ## Install what the tests and the virtual machine need (Debian packages)
 	@tools/install-deps.sh test vm
 
-build: ## Build the static commands into bin/, and what goes along with them of licences | VERSION=v0.1.0: as this release
+build: ## Build the commands into bin/, all but engines static, and what goes along with them of licences | VERSION=v0.1.0: as this release
 	@tools/install-deps.sh go
-	@VERSION='$(VERSION)' tools/build.sh bin $(COMMANDS)
+	@VERSION='$(VERSION)' tools/build.sh bin $(COMMANDS) $(ENGINES)
 	@$(GO) run ./packaging/copyright -o bin/copyright $(addprefix ./cmd/,$(COMMANDS))
 
 install: ## Put what `make build` built into /usr, with the systemd units and the documents | DESTDIR=DIR: below another root
@@ -131,7 +132,7 @@ soak: ## Soak the service: 1,024 sessions, 100,000 buffers, kills of everybody, 
 	@tools/build.sh bin $(COMMANDS) >&2
 	@cd bench && $(GO) run ./cmd/soak $(if $(MINUTES),-minutes $(MINUTES)) $(if $(SEED),-seed $(SEED))
 
-oracle: ## Compare our engines with Mesa's lavapipe, and PoCL where it is, on the library and on random kernels | CAPGPU_ORACLE_LONG=1: for half an hour
+oracle: ## Compare our engines with Mesa's lavapipe, and PoCL where it is, on the library and on random kernels, and run the Vulkan engine | CAPGPU_ORACLE_LONG=1: for half an hour
 	@tools/install-deps.sh oracle
 	@tools/oracle.sh
 

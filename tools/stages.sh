@@ -17,7 +17,7 @@ export GOFLAGS
 # reported yet. Ours end when all that they started has ended (internal/leakcheck).
 export GORACE="atexit_sleep_ms=20 ${GORACE:-}"
 
-build() { tools/build.sh bin device-manager gpu-service gpu-mock gpu-gate gpuctl model-server; }
+build() { tools/build.sh bin device-manager gpu-service gpu-mock gpu-gate gpuctl model-server gpu-engine-vulkan; }
 
 # Packages without goroutines of their own to race, or that only start processes built
 # without the detector.
@@ -41,6 +41,9 @@ without_race() {
 # The figures themselves are for "make bench" and "make bench-kernels": a test cannot
 # hold them.
 bench() { (cd bench && CGO_ENABLED=0 ../tools/gotest.sh "$@" ./kernels/... ./dataplane/... ./clients/... ./attack/... ./residue/...); }
+
+# Engine processes, without their devices: the suite of devices is oracle.sh's.
+engine() { (cd engine && CGO_ENABLED=0 ../tools/gotest.sh "$@" ./...); }
 
 # The guests run one at a time. Each has a bound of its own; that of all leaves room for
 # them to be run again.

@@ -120,8 +120,13 @@ func (b *block) word(off int) *uint32 {
 	return (*uint32)(unsafe.Pointer(&b.mapped[off]))
 }
 
-func (b *block) load(off int) uint32     { return atomic.LoadUint32(b.word(off)) }
-func (b *block) store(off int, v uint32) { atomic.StoreUint32(b.word(off), v) }
+func (b *block) load(off int) uint32 { return atomic.LoadUint32(b.word(off)) }
+
+// store is one plain store: sync/atomic would lock the bus, and the memory may be a device's.
+// The processor may keep it back until the caller unlocks a mutex or enters the library.
+//
+//go:noinline
+func (b *block) store(off int, v uint32) { *b.word(off) = v }
 
 // budget is the memory of the device's heaps, by what this process and others use.
 type budget struct {

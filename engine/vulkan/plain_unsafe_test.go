@@ -32,12 +32,7 @@ type pair struct {
 }
 
 func newPair(b *testing.B, launches int, same bool) *pair {
-	if !Ready() {
-		b.Skip("SKIPPED: no Mesa lavapipe of 25 or newer is here; \"make oracle\" unpacks one")
-	}
-	d, err := open(Options{Local: true})
-	require.NoError(b, err)
-	b.Cleanup(func() { require.NoError(b, d.Close()) })
+	d := opened(b)
 	bundle, _ := library.Bundle("vecadd_f32")
 	v, err := verify.Admit(bundle, verify.DefaultLimits())
 	require.NoError(b, err)

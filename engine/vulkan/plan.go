@@ -54,7 +54,7 @@ func (d *Device) plan(entries []host.Entry, first uint32) ([]step, error) {
 		case wire.OpCopy:
 			err = p.copy(e)
 		case wire.OpFill:
-			p.fill(e)
+			err = p.fill(e)
 		default:
 			err = gpuerr.New(gpuerr.Internal, "an entry of kind %d", e.Op)
 		}
@@ -102,19 +102,33 @@ func (p *planner) launch(e *host.Entry) error {
 	s := step{pipe: pipe, grid: e.Grid, early: true, bind: make([]bound, len(e.Spans))}
 	s.push = binary.LittleEndian.AppendUint32(append(make([]byte, 0, len(e.Push)+4), e.Push...), p.entry)
 	for i := range e.Spans {
-		s.bind[i] = boundOf(e, i, e.Access[i])
+		b, err := boundOf(e, i, e.Access[i])
+		if err == nil && (b.off%uint64(p.d.OffsetAlign) != 0 || b.length > p.d.MaxBindingBytes) {
+			err = gpuerr.New(gpuerr.Internal, "binding %d: %d bytes at %d; the device has at most %d, at multiples of %d", i, b.length, b.off, p.d.MaxBindingBytes, p.d.OffsetAlign)
+		}
+		if err != nil {
+			return err
+		}
+		s.bind[i] = b
 	}
 	p.add(s)
 	return nil
 }
 
-// boundOf is span i of an entry.
-func boundOf(e *host.Entry, i int, access program.Access) bound {
+// boundOf is span i of an entry. The frame has checked it; the device would not.
+func boundOf(e *host.Entry, i int, access program.Access) (bound, error) {
+	if i >= len(e.Spans) || i >= len(e.Memory) {
+		return bound{}, gpuerr.New(gpuerr.Internal, "an entry has no span %d", i)
+	}
 	span := e.Spans[i]
 	if span.Length == 0 {
-		return bound{}
+		return bound{}, nil
 	}
-	return bound{mem: e.Memory[i].(*memory), off: span.Off, length: span.Length, access: access}
+	m, ok := e.Memory[i].(*memory)
+	if !ok || span.Length > m.bytes || span.Off > m.bytes-span.Length {
+		return bound{}, gpuerr.New(gpuerr.Internal, "span %d: %d bytes at %d are not in its memory", i, span.Length, span.Off)
+	}
+	return bound{mem: m, off: span.Off, length: span.Length, access: access}, nil
 }
 
 // Sizes of the kernels for bytes.
@@ -145,8 +159,14 @@ func (p *planner) from(b *bound) uint32 {
 	return uint32(b.off - b.begin)
 }
 
-func (p *planner) fill(e *host.Entry) {
-	to := boundOf(e, 0, program.Write)
+func (p *planner) fill(e *host.Entry) error {
+	to, err := boundOf(e, 0, program.Write)
+	if err == nil && (to.off|to.length)%4 != 0 {
+		err = gpuerr.New(gpuerr.Internal, "a fill of %d bytes at %d; both are multiples of 4", to.length, to.off)
+	}
+	if err != nil {
+		return err
+	}
 	for rest := to; rest.length > 0; {
 		part := rest
 		part.length = min(rest.length, p.piece())
@@ -157,10 +177,18 @@ func (p *planner) fill(e *host.Entry) {
 			push: words(at/4, uint32(part.length/4), e.Pattern, p.entry),
 		})
 	}
+	return nil
 }
 
 func (p *planner) copy(e *host.Entry) error {
-	to, from := boundOf(e, 0, program.Write), boundOf(e, 1, program.Read)
+	to, err := boundOf(e, 0, program.Write)
+	if err != nil {
+		return err
+	}
+	from, err := boundOf(e, 1, program.Read)
+	if err != nil {
+		return err
+	}
 	if to.length != from.length {
 		return gpuerr.New(gpuerr.Internal, "a copy of %d bytes to %d", from.length, to.length)
 	}

@@ -17,7 +17,7 @@ func planned(t *testing.T, entries ...host.Entry) []step {
 	d := newDevice()
 	d.MaxBindingBytes, d.OffsetAlign = 128<<20, 16
 	d.copier, d.filler = &pipeline{bindings: 2}, &pipeline{bindings: 1}
-	d.spare = &memory{}
+	d.spare = &memory{block: block{bytes: spareBytes}}
 	steps, err := d.plan(entries, 10)
 	require.NoError(t, err)
 	return steps
@@ -30,7 +30,9 @@ func entry(op wire.Op, spans ...bound) host.Entry {
 	}
 	for _, s := range spans {
 		e.Spans = append(e.Spans, wire.Span{Off: s.off, Length: s.length})
-		e.Memory = append(e.Memory, s.mem)
+		if e.Memory = append(e.Memory, nil); s.mem != nil {
+			e.Memory[len(e.Memory)-1] = s.mem
+		}
 		e.Access = append(e.Access, s.access)
 	}
 	return e
@@ -54,7 +56,7 @@ func barriers(steps []step) (all []bool) {
 // No entry begins behind a launch before that has ended, whatever memory they have: it may
 // end early. Copies and fills wait where memory says so.
 func TestBarriers(t *testing.T) {
-	m, o := &memory{}, &memory{}
+	m, o := &memory{block: block{bytes: 64}}, &memory{block: block{bytes: 64}}
 	const launch, cp, fill = wire.OpLaunch, wire.OpCopy, wire.OpFill
 	for name, c := range map[string]struct {
 		entries []host.Entry
@@ -63,11 +65,11 @@ func TestBarriers(t *testing.T) {
 		"launches that share nothing": {[]host.Entry{entry(launch, part(m, 0, 8)), entry(launch, part(o, 0, 8))}, []bool{false, true}},
 		"launches that only read":     {[]host.Entry{entry(launch, part(m, 0, 8, program.Read)), entry(launch, part(m, 0, 8, program.Read))}, []bool{false, true}},
 		"a copy behind a launch":      {[]host.Entry{entry(launch), entry(cp, part(m, 0, 8), part(o, 0, 8))}, []bool{false, true}},
-		"a launch behind a fill":      {[]host.Entry{entry(fill, part(m, 0, 8)), entry(launch, part(m, 8, 8)), entry(fill, part(o, 0, 8))}, []bool{false, false, true}},
-		"what a fill wrote is read":   {[]host.Entry{entry(fill, part(m, 0, 8)), entry(launch, part(m, 4, 8, program.Read))}, []bool{false, true}},
+		"a launch behind a fill":      {[]host.Entry{entry(fill, part(m, 0, 8)), entry(launch, part(m, 16, 8)), entry(fill, part(o, 0, 8))}, []bool{false, false, true}},
+		"what a fill wrote is read":   {[]host.Entry{entry(fill, part(m, 0, 8)), entry(launch, part(m, 0, 4, program.Read))}, []bool{false, true}},
 		"fills that touch":            {[]host.Entry{entry(fill, part(m, 0, 8)), entry(fill, part(m, 8, 8)), entry(fill, part(o, 0, 8))}, []bool{false, false, false}},
 		"fills that overlap":          {[]host.Entry{entry(fill, part(m, 0, 8)), entry(fill, part(o, 0, 8)), entry(fill, part(m, 4, 8))}, []bool{false, false, true}},
-		"read, then written":          {[]host.Entry{entry(cp, part(m, 0, 8), part(o, 0, 8)), entry(fill, part(o, 7, 1))}, []bool{false, true}},
+		"read, then written":          {[]host.Entry{entry(cp, part(m, 0, 8), part(o, 0, 8)), entry(fill, part(o, 4, 4))}, []bool{false, true}},
 		"read twice":                  {[]host.Entry{entry(cp, part(m, 0, 8), part(o, 0, 8)), entry(cp, part(m, 8, 8), part(o, 0, 8))}, []bool{false, false}},
 		"a barrier counts once":       {[]host.Entry{entry(fill, part(m, 0, 8)), entry(fill, part(m, 0, 8)), entry(fill, part(o, 0, 8)), entry(fill, part(m, 0, 8))}, []bool{false, true, false, true}},
 		"by way of spare memory":      {[]host.Entry{entry(cp, part(m, 1, 8), part(m, 0, 8)), entry(cp, part(o, 0, 8), part(o, 4, 8))}, []bool{false, true, true, true}},
@@ -79,7 +81,7 @@ func TestBarriers(t *testing.T) {
 
 // Long copies and fills are cut into steps with bindings that the device has.
 func TestPieces(t *testing.T) {
-	m, o := &memory{}, &memory{}
+	m, o := &memory{block: block{bytes: 1 << 30}}, &memory{block: block{bytes: 1 << 30}}
 	for _, op := range []wire.Op{wire.OpCopy, wire.OpFill} {
 		const length = 300<<20 + 4
 		spans := []bound{part(m, 36, length)}
@@ -103,6 +105,28 @@ func TestPieces(t *testing.T) {
 		for _, sum := range sums {
 			require.EqualValues(t, length, sum)
 		}
+	}
+}
+
+// Nothing is recorded that is outside of memory, or that a device does not do.
+func TestWrongEntries(t *testing.T) {
+	m := &memory{block: block{bytes: 4096}}
+	big := &memory{block: block{bytes: 1 << 30}}
+	for name, e := range map[string]host.Entry{
+		"a kind of entry":       entry(9, part(m, 0, 4)),
+		"behind the end":        entry(wire.OpLaunch, part(m, 4096-16, 32)),
+		"far behind the end":    entry(wire.OpFill, part(m, 1<<63, 1<<63)),
+		"no memory":             entry(wire.OpFill, part(nil, 0, 8)),
+		"no span":               entry(wire.OpCopy, part(m, 0, 8)),
+		"other lengths":         entry(wire.OpCopy, part(m, 0, 8), part(m, 8, 4)),
+		"an odd fill":           entry(wire.OpFill, part(m, 2, 8)),
+		"a binding out of line": entry(wire.OpLaunch, part(m, 8, 8)),
+		"too long a binding":    entry(wire.OpLaunch, part(big, 0, 1<<30)),
+	} {
+		d := newDevice()
+		d.MaxBindingBytes, d.OffsetAlign = 128<<20, 16
+		_, err := d.plan([]host.Entry{e}, 1)
+		require.ErrorIs(t, err, gpuerr.Internal, name)
 	}
 }
 

@@ -20,7 +20,7 @@ var kernels embed.FS
 type turn struct {
 	between uintptr // the command buffer before a run that is behind others
 
-	// Of the run that is there now.
+	// The run that is there now.
 	list      *list
 	recording *recording
 	behind    bool // it was submitted with between
