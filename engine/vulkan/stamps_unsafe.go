@@ -2,6 +2,7 @@ package vulkan
 
 import (
 	"encoding/binary"
+	"errors"
 	"time"
 	"unsafe"
 
@@ -61,10 +62,17 @@ func (d *Device) showStamps(c uintptr, s stamps) {
 	d.calls.copyQueries.Call(c, uintptr(s.pool), uintptr(s.first), 2, uintptr(s.seen.buffer), uintptr(8*s.first), 8, vk.QueryResult64|vk.QueryResultWait)
 }
 
-// deviceTime is the time between them, of a run that has ended.
-func (d *Device) deviceTime(s stamps) time.Duration {
-	at := s.seen.mapped[8*s.first:]
-	steps := binary.LittleEndian.Uint64(at[8:]) - binary.LittleEndian.Uint64(at)
-	steps &= 1<<d.stampBits - 1 // a shift by 64 makes it all bits
-	return time.Duration(float64(steps) * d.period)
+// clear makes them zero, before a run.
+func (s stamps) clear() { clear(s.seen.mapped[8*s.first:][:16]) }
+
+// deviceTime is the time between them, of a run that has ended. They come last in a run: while
+// they are zero, nothing of it is believed.
+func (d *Device) deviceTime(s stamps) (time.Duration, error) {
+	at := s.seen.mapped[8*s.first:][:16]
+	from, to := binary.LittleEndian.Uint64(at), binary.LittleEndian.Uint64(at[8:])
+	if from == 0 || to == 0 {
+		return 0, errors.New("a run has ended, and its time stamps were not written")
+	}
+	steps := (to - from) & (1<<d.stampBits - 1) // a shift by 64 makes it all bits
+	return time.Duration(float64(steps) * d.period), nil
 }

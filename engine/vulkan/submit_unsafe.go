@@ -59,6 +59,7 @@ func (d *Device) submit(l *list, r *recording) error {
 	k := int(run % wire.MaxAhead)
 	t := &d.turns[k]
 	t.list, t.recording, t.behind = l, r, d.submitted > d.waited || d.ended != 0
+	r.stamps.clear()
 	commands := []uintptr{t.between, r.commands}
 	if t.behind {
 		d.trap.store(runOff+4*k, runWord(run))

@@ -24,7 +24,11 @@ func (d *Device) Wait() (wire.Result, error) {
 		return wire.Result{}, d.lose(err)
 	}
 	t := &d.turns[run%wire.MaxAhead]
-	took := d.deviceTime(t.recording.stamps)
+	took, err := d.deviceTime(t.recording.stamps)
+	if err != nil {
+		return wire.Result{}, d.lose(err)
+	}
+
 	d.mu.Lock()
 	r, err := d.verdictLocked(run)
 	if err == nil {
@@ -57,19 +61,35 @@ func (d *Device) oldest() (uint64, error) {
 // await returns when a run has ended.
 func (d *Device) await(run uint64) error {
 	for began := time.Now(); time.Since(began) < spinTime; {
-		var now uint64
-		if code := int32(d.calls.counter.Call(d.Dev, uintptr(d.timeline), uintptr(unsafe.Pointer(&now)))); code != vk.Success {
-			return &vk.Result{Call: "vkGetSemaphoreCounterValue", Code: code}
-		}
-		if now >= run {
-			return nil
+		if ended, err := d.hasEnded(run); ended || err != nil {
+			return err
 		}
 	}
 
 	value := run
 	const forever = vk.WholeSize
 	wi := vk.SemaphoreWaitInfo{Head: vk.Head{SType: vk.TypeSemaphoreWaitInfo}, Count: 1, Semaphores: unsafe.Pointer(&d.timeline), Values: unsafe.Pointer(&value)}
-	return d.Do("vkWaitSemaphores", d.Dev, uintptr(unsafe.Pointer(&wi)), forever)
+	if err := d.Do("vkWaitSemaphores", d.Dev, uintptr(unsafe.Pointer(&wi)), forever); err != nil {
+		return err
+	}
+	ended, err := d.hasEnded(run)
+	if err == nil && !ended {
+		err = fmt.Errorf("the wait for run %d ended before it", run)
+	}
+	return err
+}
+
+// hasEnded reports whether the timeline is at a run, or behind it. A lost device may show any
+// number.
+func (d *Device) hasEnded(run uint64) (bool, error) {
+	var now uint64
+	if code := int32(d.calls.counter.Call(d.Dev, uintptr(d.timeline), uintptr(unsafe.Pointer(&now)))); code != vk.Success {
+		return false, &vk.Result{Call: "vkGetSemaphoreCounterValue", Code: code}
+	}
+	if now > run+wire.MaxAhead {
+		return false, fmt.Errorf("the timeline is at %d, and run %d was the oldest", now, run)
+	}
+	return now >= run, nil
 }
 
 // verdictLocked says how a run ended, which has ended.
@@ -81,8 +101,14 @@ func (d *Device) verdictLocked(run uint64) (wire.Result, error) {
 	k := int(run % wire.MaxAhead)
 	t := &d.turns[k]
 	l := t.list
-	if t.behind && d.trap.load(beforeOff+4*k) != none {
-		return wire.Result{Skipped: true}, nil
+	if t.behind {
+		switch found := d.trap.load(beforeOff + 4*k); found {
+		case none:
+		case notYet:
+			return wire.Result{}, fmt.Errorf("run %d has ended and never begun", run)
+		default:
+			return wire.Result{Skipped: true}, nil
+		}
 	}
 
 	first := d.trap.load(firstOff)
