@@ -14,15 +14,20 @@ import (
 	"capgpu/internal/cmdline"
 )
 
-const usage = `gpu-engine-vulkan - a Vulkan device, for one tenant of capgpu
+const usage = `gpu-engine-vulkan - an engine process of capgpu, on a Vulkan device
 
-usage: gpu-engine-vulkan --describe [--device ADDRESS] [--local]
+usage: gpu-engine-vulkan [--link FD] [--control FD] [--device ADDRESS] [--local]
+       gpu-engine-vulkan --describe [--device ADDRESS] [--local]
 
-Opens a Vulkan device as capgpu does, which checks that it has all that
-programs need and that its driver computes rightly, and prints what it is.
+An engine runs the programs of one tenant for gpu-service. It opens a Vulkan
+device, checks that it has all that programs need and that its driver computes
+rightly, and serves. device-manager starts it and gives it two sockets of type
+SOCK_SEQPACKET.
 
-  --describe        print the device as JSON: names, limits, features, memory
-                    of its own in bytes
+  --link FD         socket to the driver (default 3)
+  --control FD      socket to device-manager (default 4)
+  --describe        serve nobody: print the device as JSON (names, limits,
+                    features, memory of its own in bytes)
   --device ADDRESS  the device with this PCI address, as "0000:01:00.0";
                     without it the first that will do
   --local           a device that works on the host's memory offers some of
@@ -33,8 +38,9 @@ programs need and that its driver computes rightly, and prints what it is.
 environment: VK_DRIVER_FILES names the manifest of the driver, LP_NUM_THREADS=0
 has Mesa's lavapipe compute on one thread.
 
-exit status: 0 when the device was opened, 1 when it could not be, with the
-reason, 2 for a wrong command line.
+exit status: 0 when the device was described, or when its driver or
+device-manager has closed its socket; 1 when the device could not be opened, or
+the engine failed, with the reason; 2 for a wrong command line.
 `
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
@@ -43,14 +49,13 @@ func run(args []string, stdout, stderr io.Writer) int {
 	const name = "gpu-engine-vulkan"
 	flags := cmdline.New(name)
 	var o vulkan.Options
+	link := flags.Int("link", 3, "")
+	control := flags.Int("control", 4, "")
 	describe := flags.Bool("describe", false, "")
 	flags.StringVar(&o.PCIAddress, "device", "", "")
 	flags.BoolVar(&o.Local, "local", false, "")
 	done, err := cmdline.Parse(flags, args, usage, stdout)
 	switch {
-	case err == nil && !done && !*describe:
-		err = errors.New("nothing to do without --describe")
-		fallthrough
 	case err != nil:
 		cmdline.Wrong(stderr, name, err)
 		return 2
@@ -58,9 +63,13 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return 0
 	}
 
-	d, err := vulkan.Open(o)
-	if err == nil {
-		err = print(stdout, d)
+	if *describe {
+		var d host.Device
+		if d, err = vulkan.Open(o); err == nil {
+			err = print(stdout, d)
+		}
+	} else {
+		err = host.Main(*link, *control, func() (host.Device, error) { return vulkan.Open(o) })
 	}
 	if err != nil {
 		fmt.Fprintf(stderr, "%s: %v\n", name, err)

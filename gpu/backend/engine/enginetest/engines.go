@@ -75,7 +75,13 @@ type Engines struct {
 // Start makes engines, at most so many at a time; they end with the test.
 func Start(t testing.TB, most int, args func(n int) []string) *Engines {
 	t.Helper()
-	e := &Engines{program: Program(t), most: most, args: args, live: map[*Engine]struct{}{}}
+	return StartProgram(t, Program(t), most, args)
+}
+
+// StartProgram is Start with another program.
+func StartProgram(t testing.TB, program string, most int, args func(n int) []string) *Engines {
+	t.Helper()
+	e := &Engines{program: program, most: most, args: args, live: map[*Engine]struct{}{}}
 	t.Cleanup(e.close)
 	return e
 }
