@@ -48,7 +48,6 @@ func (b *Backend) answer(p *proc, a *wire.Answer) error {
 // ranLocked ends the oldest run. b.mu is released while the core is told.
 //
 // +checklocks:b.mu
-// +checklocksignore: b is p.b
 func (b *Backend) ranLocked(p *proc, a *wire.Answer) error {
 	if len(p.sent) == 0 || p.sent[0].seq != a.Seq || (a.Kind == wire.Run) != (p.sent[0].rec != nil) {
 		return lie("a result of no run, %v %d", a.Kind, a.Seq)
@@ -106,7 +105,6 @@ func (b *Backend) ranLocked(p *proc, a *wire.Answer) error {
 // judgeLocked says how a job ended, and how many of its entries began. 0: it was skipped.
 //
 // +checklocks:b.mu
-// +checklocksignore: b is p.b
 func (b *Backend) judgeLocked(p *proc, j *job, a *wire.Answer) (how outcome.Outcome, begun uint32, err error) {
 	r := a.Result
 	if a.Code != gpuerr.None {

@@ -19,6 +19,12 @@ func (b *Backend) runBury(p *proc, why string, lie bool) {
 		_ = p.file.Close() // it is a duplicate: nothing can be lost
 	}
 	<-p.read
+	<-p.written
+	p.sending.Lock()
+	for len(p.backlog) > 0 {
+		p.dropPostponed()
+	}
+	p.sending.Unlock()
 	if p.stop != nil {
 		_ = p.stop.Close()
 	}
@@ -74,9 +80,7 @@ func (b *Backend) runBury(p *proc, why string, lie bool) {
 	if b.dying[p.group]--; b.dying[p.group] == 0 {
 		delete(b.dying, p.group)
 	}
-	if b.held[p.group]--; b.held[p.group] == 0 {
-		delete(b.held, p.group)
-	}
+	b.holdLocked(p.group, -1)
 	b.settleLocked()
 	b.advanceLocked()
 }

@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"time"
 
@@ -58,9 +60,9 @@ func (p *proc) call(o *wire.Order, fd int) (*wire.Answer, error) {
 	}
 }
 
-// postLocked gives an order that cannot fail.
+// postLocked gives an order that cannot fail. The caller holds Backend.mu.
 //
-// +checklocks:p.b.mu
+// +checklocksignore: it is p.b's
 func (p *proc) postLocked(o *wire.Order) {
 	if p.dead {
 		return
@@ -75,13 +77,21 @@ func (p *proc) postLocked(o *wire.Order) {
 	}
 }
 
-// send never waits for the engine: one that does not read its orders is of no use.
+// send never waits for the engine: what the socket has no room for goes to the backlog.
 func (p *proc) send(o *wire.Order, fd int) (err error) {
 	p.sending.Lock()
 	defer p.sending.Unlock()
 	p.out = wire.AppendOrder(p.out[:0], o)
-	if controlErr := p.raw.Control(func(link uintptr) { err = wire.Send(int(link), p.out, fd, unix.MSG_DONTWAIT) }); controlErr != nil {
-		err = controlErr
+	out := p.out
+	err = unix.EAGAIN
+	if len(p.backlog) == 0 {
+		controlErr := p.raw.Control(func(link uintptr) { err = wire.Send(int(link), out, fd, unix.MSG_DONTWAIT) })
+		if controlErr != nil {
+			err = controlErr
+		}
+	}
+	if err == unix.EAGAIN {
+		err = p.postpone(fd)
 	}
 	if err != nil {
 		err = fmt.Errorf("give an engine an order, %v: %w", o.Kind, err)
@@ -89,10 +99,76 @@ func (p *proc) send(o *wire.Order, fd int) (err error) {
 	return err
 }
 
+// maxBacklogBytes is what an engine may leave unread, besides what is in its socket.
+const maxBacklogBytes = 64 << 20
+
+// postponed is an order that waits for room in the socket.
+type postponed struct {
+	b  []byte
+	fd int // its own; -1: none
+}
+
+// postpone puts p.out behind the orders that wait.
+//
+// +checklocks:p.sending
+func (p *proc) postpone(fd int) (err error) {
+	if p.backlogBytes += len(p.out); p.backlogBytes > maxBacklogBytes {
+		return errors.New("it reads none")
+	}
+	if fd >= 0 { // the caller's may be another's when its turn comes
+		if fd, err = unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0); err != nil {
+			return err
+		}
+	}
+	p.backlog = append(p.backlog, postponed{bytes.Clone(p.out), fd})
+	signal(p.waits)
+	return nil
+}
+
+// runWriter sends the backlog when there is room, until the engine is dead.
+func (p *proc) runWriter() {
+	for {
+		select {
+		case <-p.waits:
+			if err := p.raw.Write(p.flush); err != nil {
+				return // it was closed
+			}
+		case <-p.over:
+			return
+		}
+	}
+}
+
+// flush sends what there is room for. It is false if there is more.
+func (p *proc) flush(link uintptr) bool {
+	p.sending.Lock()
+	defer p.sending.Unlock()
+	for len(p.backlog) > 0 {
+		o := p.backlog[0]
+		if wire.Send(int(link), o.b, o.fd, unix.MSG_DONTWAIT) == unix.EAGAIN {
+			return false
+		}
+		// After any other error the reader sees that the engine is gone.
+		p.dropPostponed()
+	}
+	return true
+}
+
+// dropPostponed forgets the first order of the backlog.
+//
+// +checklocks:p.sending
+func (p *proc) dropPostponed() {
+	o := p.backlog[0]
+	p.backlog[0] = postponed{}
+	if p.backlog = p.backlog[1:]; o.fd >= 0 {
+		_ = unix.Close(o.fd)
+	}
+	p.backlogBytes -= len(o.b)
+}
+
 // stopLocked has the oldest run end soon, if it is to be stopped. Runs behind it would be
 // stopped, too, when it ends meanwhile: it is known to be short then, and is given a moment.
-//
-// +checklocks:p.b.mu
+// The caller holds Backend.mu.
 func (p *proc) stopLocked() {
 	if p.dead || len(p.sent) == 0 || !p.sent[0].stop || p.stopping == p.sent[0] {
 		return
@@ -117,9 +193,9 @@ func (p *proc) stopLocked() {
 const stopAfter = 2 * time.Millisecond
 
 // stopNowLocked stops all runs that were ordered. The signal reaches an engine that is at
-// something else; the order says which runs are meant.
+// something else; the order says which runs are meant. The caller holds Backend.mu.
 //
-// +checklocks:p.b.mu
+// +checklocksignore: it is p.b's
 func (p *proc) stopNowLocked(j *job) {
 	p.stopping, p.stopped = j, true
 	if err := p.signal(); err != nil {

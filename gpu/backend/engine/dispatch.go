@@ -3,6 +3,8 @@ package engine
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 
 	"capgpu/gpu/backend"
 	"capgpu/gpu/backend/engine/wire"
@@ -47,7 +49,7 @@ func (b *Backend) dispatch() bool {
 	}
 
 	// Other groups go on meanwhile.
-	b.held[j.group]++
+	b.holdLocked(j.group, 1)
 	b.preparing[j.group] = true
 	b.wg.Go(func() { b.runPrepare(j) })
 	return true
@@ -59,15 +61,19 @@ func (b *Backend) runPrepare(j *job) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.preparing, j.group)
-	if b.held[j.group]--; b.held[j.group] == 0 {
-		delete(b.held, j.group)
-	}
+	b.holdLocked(j.group, -1)
 	b.settleLocked()
-	defer b.advanceLocked()
-	if err == nil || b.state != live || j.stop {
-		return
+	if err != nil && b.state == live && !j.stop {
+		b.unreadyLocked(j, p, err)
 	}
+	b.advanceLocked()
+}
 
+// unreadyLocked ends a job that no engine could be made ready for, or has it tried again. b.mu is
+// released meanwhile.
+//
+// +checklocks:b.mu
+func (b *Backend) unreadyLocked(j *job, p *proc, err error) {
 	if errors.Is(err, errEngineDied) && p != nil && p.hadRuns && j.lost == 0 {
 		j.lost++ // another job may have been the end of it
 		return
@@ -170,20 +176,21 @@ const maxPipelines = 512
 //
 // +checklocks:b.mu
 func (b *Backend) spareLocked(p *proc, j *job) {
+	plans := []*plan{j.plan}
+	for r := range p.recorded {
+		plans = append(plans, r.plan)
+	}
+	for _, k := range p.sent {
+		plans = append(plans, k.plan)
+	}
 	needed := map[*variant]bool{}
-	need := func(pl *plan) {
+	for _, pl := range plans {
 		for _, v := range pl.variants {
 			needed[v] = true
 		}
 	}
-	for r := range p.recorded {
-		need(r.plan)
-	}
-	for _, k := range p.sent {
-		need(k.plan)
-	}
-	need(j.plan)
-	for v := range p.compiled {
+	// It makes no difference in which order they go.
+	for _, v := range slices.Collect(maps.Keys(p.compiled)) {
 		if !needed[v] {
 			b.freePipelineLocked(p, v)
 		}

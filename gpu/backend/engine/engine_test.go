@@ -63,22 +63,31 @@ func (m *mapping) Submit(job *backend.Job) error {
 }
 
 func (m *mapping) ensure(c *backend.Context, s backend.Span) error {
+	own := &backend.Context{}
+	if c != nil {
+		own.Group = c.Group
+	}
+	d := m.claim(own, s)
+	if d == nil {
+		return nil
+	}
+	return m.Map(context(), own, d)
+}
+
+// claim is the memory of a span if its group has yet to map it.
+func (m *mapping) claim(own *backend.Context, s backend.Span) ddf.DMABuffer {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, d := range m.memory {
 		if s.IOVA < uint64(d.IOVA()) || s.IOVA > uint64(d.IOVA())+d.Size() {
 			continue
 		}
-		key := mapKey{0, d.IOVA()}
-		if c != nil {
-			key.group = c.Group
-		}
+		key := mapKey{own.Group, d.IOVA()}
 		if m.mapped[key] != nil {
 			return nil
 		}
-		own := &backend.Context{Group: key.group}
 		m.mapped[key] = own
-		return m.Map(context(), own, d)
+		return d
 	}
 	return nil
 }

@@ -312,3 +312,34 @@ func FuzzAnswers(f *testing.F) {
 		x.ends.once()
 	})
 }
+
+// An engine that is at something else for a while loses no order, and no descriptor.
+func TestBacklog(t *testing.T) {
+	goOn := make(chan struct{})
+	x := newScene(t, func(o *wire.Order, entries []wire.Entry) [][]byte {
+		<-goOn
+		return enginetest.Honest(o, entries)
+	})
+	c := &backend.Context{Group: 1}
+	a := x.job(c, nil)
+	require.NoError(t, x.Submit(a))
+
+	const maps = 400 // a socket takes some 280 small datagrams
+	var wg sync.WaitGroup
+	var begun sync.WaitGroup
+	for range maps {
+		s := x.alloc(t, 4096)
+		begun.Add(1)
+		wg.Go(func() {
+			begun.Done()
+			if err := x.ensure(c, s); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	begun.Wait()
+	close(goOn)
+	wg.Wait()
+	require.Equal(t, outcome.Success, x.ends.of(a.ID))
+	require.Empty(t, x.s.Kills())
+}

@@ -142,29 +142,24 @@ func (b *Backend) Unmap(c *backend.Context, m ddf.DMABuffer) error {
 func (b *Backend) release(x *piece) error {
 	ctx, stop := context.WithTimeout(context.Background(), killBound)
 	defer stop()
-	b.mu.Lock()
-	p := b.procs[x.group]
+	p := b.procOf(x.group)
 	if p == nil {
 		// One may be dying: its memory is its own until it is dead.
-		defer b.mu.Unlock()
-		err := b.awaitLocked(ctx, func() bool { return b.dying[x.group] == 0 })
-		if err == nil && b.state == gone {
-			err = b.goneLocked()
-		}
-		return err
+		return b.awaitDeath(ctx, x.group)
 	}
-	b.mu.Unlock()
-
 	err := p.frees(x)
 	if err == nil {
 		return nil
 	}
+
 	// It died, or is killed for this.
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.failLocked(p, "memory was not freed: "+err.Error(), false)
-	if err := b.awaitLocked(ctx, func() bool { return p.buried }); err != nil {
-		return gpuerr.New(gpuerr.Internal, "take memory from an engine: %v", err)
+	for !p.buried {
+		if err := b.waitLocked(ctx); err != nil {
+			return gpuerr.New(gpuerr.Internal, "take memory from an engine: %v", err)
+		}
 	}
 	if b.state == gone {
 		return b.goneLocked()

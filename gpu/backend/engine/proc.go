@@ -33,6 +33,12 @@ type proc struct {
 	sending sync.Mutex
 	// +checklocks:sending
 	out []byte
+	// +checklocks:sending
+	backlog []postponed
+	// +checklocks:sending
+	backlogBytes int
+	waits        chan struct{} // capacity 1: there is a backlog
+	written      chan struct{} // closed when runWriter has ended
 
 	// Guarded by Backend.mu:
 	seq      uint32
@@ -98,13 +104,7 @@ func (b *Backend) proc(ctx context.Context, group uint32) (*proc, error) {
 		return p, nil
 	}
 
-	b.mu.Lock()
-	err := b.awaitLocked(ctx, func() bool { return b.dying[group] == 0 })
-	if err == nil && b.state == gone {
-		err = b.goneLocked()
-	}
-	b.mu.Unlock()
-	if err != nil {
+	if err := b.awaitDeath(ctx, group); err != nil {
 		return nil, err
 	}
 	e, err := b.open(ctx, group)
@@ -112,6 +112,21 @@ func (b *Backend) proc(ctx context.Context, group uint32) (*proc, error) {
 		return nil, err
 	}
 	return b.adopt(e, group)
+}
+
+// awaitDeath waits until no engine of a group is dying.
+func (b *Backend) awaitDeath(ctx context.Context, group uint32) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for b.dying[group] > 0 && b.state != gone {
+		if err := b.waitLocked(ctx); err != nil {
+			return gpuerr.New(gpuerr.Busy, "the last engine has not died in time: %v", err)
+		}
+	}
+	if b.state == gone {
+		return b.goneLocked()
+	}
+	return nil
 }
 
 func (b *Backend) procOf(group uint32) *proc {
@@ -154,20 +169,25 @@ func (b *Backend) evict(ctx context.Context) bool {
 		return false
 	}
 	b.failLocked(victim, "another needs its place", false)
-	return b.awaitLocked(ctx, func() bool { return victim.buried }) == nil && b.state != gone
+	for !victim.buried {
+		if b.waitLocked(ctx) != nil {
+			return false
+		}
+	}
+	return b.state != gone
 }
 
 // adopt greets an engine. It owns it.
 func (b *Backend) adopt(e ddf.Engine, group uint32) (*proc, error) {
 	p := &proc{
-		b: b, group: group, engine: e, over: make(chan struct{}), read: make(chan struct{}), calls: map[uint32]*call{},
+		b: b, group: group, engine: e, over: make(chan struct{}), read: make(chan struct{}), written: make(chan struct{}), waits: make(chan struct{}, 1), calls: map[uint32]*call{},
 		imported: map[*piece]*importing{}, compiled: map[*variant]bool{}, recorded: map[*recording]bool{},
 	}
 	err := p.connect()
 	if err == nil {
 		err = p.greet()
 	}
-	if err == nil && b.device.Name != "" && !reflect.DeepEqual(b.device, p.device) {
+	if err == nil && b.device.Name != "" && !sameDevice(b.device, p.device) {
 		err = gpuerr.New(gpuerr.Internal, "an engine is of another device than the first: %q, %q", p.device.Name, b.device.Name)
 	}
 
@@ -190,11 +210,19 @@ func (b *Backend) adopt(e ddf.Engine, group uint32) (*proc, error) {
 	return nil, err
 }
 
+// sameDevice compares what tenants were told. An engine may have less memory to give than the
+// first one: others have taken some.
+func sameDevice(a, b wire.Device) bool {
+	a.LocalBytes = b.LocalBytes
+	return reflect.DeepEqual(a, b)
+}
+
 // connect makes the link ready for the runtime's poller, and begins to read.
 func (p *proc) connect() (err error) {
 	defer func() {
 		if err != nil {
 			close(p.read)
+			close(p.written)
 		}
 	}()
 	fd, err := unix.FcntlInt(uintptr(p.engine.Link()), unix.F_DUPFD_CLOEXEC, 0)
@@ -209,6 +237,10 @@ func (p *proc) connect() (err error) {
 		return gpuerr.New(gpuerr.IO, "poll an engine's link: %v", err)
 	}
 	p.b.wg.Go(p.runReader)
+	p.b.wg.Go(func() {
+		defer close(p.written)
+		p.runWriter()
+	})
 	return nil
 }
 
@@ -323,8 +355,7 @@ func (p *proc) runReader() {
 
 // failLocked ends an engine. With lie its word was such that none of it can be believed.
 //
-// +checklocks:p.b.mu
-// +checklocksignore: b is p.b
+// +checklocks:b.mu
 func (b *Backend) failLocked(p *proc, why string, lie bool) {
 	if p.dead {
 		return
@@ -337,7 +368,7 @@ func (b *Backend) failLocked(p *proc, why string, lie bool) {
 	if b.active == p {
 		b.active = nil
 	}
-	b.held[p.group]++
+	b.holdLocked(p.group, 1)
 	b.dying[p.group]++
 	b.log.Warn("an engine ends", "group", p.group, "runs", len(p.sent), "why", why)
 	b.wg.Go(func() { b.runBury(p, why, lie) })

@@ -133,11 +133,10 @@ func (b *Backend) nextLocked() (*job, next) {
 		}
 	}
 
-	i := slices.IndexFunc(b.queue, func(j *job) bool { return b.held[j.group] == 0 })
-	if i < 0 {
+	j := b.firstLocked()
+	if j == nil {
 		return nil, nothing
 	}
-	j := b.queue[i]
 	if j.work.Context.Over(j.work.Round) {
 		return j, needs
 	}
@@ -162,10 +161,20 @@ func (b *Backend) nextLocked() (*job, next) {
 	return j, sends
 }
 
-// shortLocked reports whether what the engine has is known to end soon: nothing of it is to be
-// stopped, either.
+// firstLocked is the first job of a group that is not held; nil: there is none.
 //
-// +checklocks:p.b.mu
+// +checklocks:b.mu
+func (b *Backend) firstLocked() *job {
+	for _, j := range b.queue {
+		if b.held[j.group] == 0 {
+			return j
+		}
+	}
+	return nil
+}
+
+// shortLocked reports whether what the engine has is known to end soon: nothing of it is to be
+// stopped, either. The caller holds Backend.mu.
 func (p *proc) shortLocked() bool {
 	all := int64(0)
 	for _, j := range p.sent {
@@ -177,9 +186,7 @@ func (p *proc) shortLocked() bool {
 	return all >= 0
 }
 
-// readyLocked reports whether a run of the job can be ordered now.
-//
-// +checklocks:p.b.mu
+// readyLocked reports whether a run of the job can be ordered now. The caller holds Backend.mu.
 func (p *proc) readyLocked(j *job) bool {
 	for _, x := range j.plan.pieces {
 		if x.host == nil && (x.in != p || len(x.dirty) > 0 && j.scrub == nil && (x.scrub == nil || x.scrub.proc != p || x.scrub.count < len(x.dirty))) {
@@ -205,7 +212,6 @@ func (p *proc) readyLocked(j *job) bool {
 // sendLocked orders a run.
 //
 // +checklocks:b.mu
-// +checklocksignore: b is p.b
 func (b *Backend) sendLocked(p *proc, j *job) {
 	b.unqueueLocked(j)
 	if p.skipping { // nothing of it is left

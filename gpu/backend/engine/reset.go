@@ -17,12 +17,10 @@ func (b *Backend) Reset(ctx context.Context) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.resetting++
-	defer func() {
-		if b.resetting--; b.resetting == 0 {
-			b.advanceLocked()
-		}
-	}()
-	return b.endAllLocked(ctx, func(uint32) bool { return true })
+	err := b.endAllLocked(ctx, func(uint32) bool { return true })
+	b.resetting--
+	b.advanceLocked()
+	return err
 }
 
 // ResetContext implements backend.ContextResetter: the work of the context's whole group ends.
@@ -30,20 +28,25 @@ func (b *Backend) ResetContext(ctx context.Context, c *backend.Context) error {
 	group := groupOf(c)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.held[group]++
-	defer func() {
-		if b.held[group]--; b.held[group] == 0 {
-			delete(b.held, group)
-		}
-		b.advanceLocked()
-	}()
-	return b.endAllLocked(ctx, func(g uint32) bool { return g == group })
+	b.holdLocked(group, 1)
+	err := b.endAllLocked(ctx, func(g uint32) bool { return g == group })
+	b.holdLocked(group, -1)
+	b.advanceLocked()
+	return err
+}
+
+// holdLocked adds to the reasons for which nothing of a group is sent.
+//
+// +checklocks:b.mu
+func (b *Backend) holdLocked(group uint32, n int) {
+	if b.held[group] += n; b.held[group] == 0 {
+		delete(b.held, group)
+	}
 }
 
 // endAllLocked ends what was submitted of some groups. b.mu is released meanwhile.
 //
 // +checklocks:b.mu
-// +checklocksignore: the functions are called with the lock
 func (b *Backend) endAllLocked(ctx context.Context, of func(group uint32) bool) error {
 	switch b.state {
 	case created:
@@ -55,24 +58,7 @@ func (b *Backend) endAllLocked(ctx context.Context, of func(group uint32) bool) 
 	}
 
 	b.dropLocked(of)
-	busy := func() (all []*proc) {
-		for _, p := range b.procs {
-			if of(p.group) && len(p.sent) > 0 {
-				all = append(all, p)
-			}
-		}
-		return all
-	}
-	quiet := func() bool {
-		for group, n := range b.dying {
-			if of(group) && n > 0 && b.state != gone {
-				return false
-			}
-		}
-		return len(busy()) == 0 && b.delivering == 0
-	}
-
-	for _, p := range busy() {
+	for _, p := range b.busyLocked(of) {
 		p.stopNowLocked(p.sent[0])
 	}
 	patience := grace
@@ -81,14 +67,19 @@ func (b *Backend) endAllLocked(ctx context.Context, of func(group uint32) bool) 
 	}
 	short, stop := context.WithTimeout(ctx, patience)
 	defer stop()
-	if b.awaitLocked(short, func() bool { return len(busy()) == 0 }) != nil {
-		for _, p := range busy() {
+	for len(b.busyLocked(of)) > 0 {
+		if b.waitLocked(short) == nil {
+			continue
+		}
+		for _, p := range b.busyLocked(of) {
 			b.failLocked(p, "its work did not stop when it was told to", false)
 		}
 	}
 
-	if err := b.awaitLocked(ctx, quiet); err != nil {
-		return gpuerr.New(gpuerr.Busy, "the device has not stopped yet: %v", err)
+	for b.state != gone && (b.delivering > 0 || len(b.busyLocked(of)) > 0 || b.anyDyingLocked(of)) {
+		if err := b.waitLocked(ctx); err != nil {
+			return gpuerr.New(gpuerr.Busy, "the device has not stopped yet: %v", err)
+		}
 	}
 	switch b.state {
 	case gone:
@@ -97,6 +88,30 @@ func (b *Backend) endAllLocked(ctx context.Context, of func(group uint32) bool) 
 		return errClosed
 	}
 	return nil
+}
+
+// busyLocked are the engines of some groups that have runs.
+//
+// +checklocks:b.mu
+func (b *Backend) busyLocked(of func(group uint32) bool) (all []*proc) {
+	for _, p := range b.procs {
+		if of(p.group) && len(p.sent) > 0 {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// anyDyingLocked reports whether an engine of some groups is being killed.
+//
+// +checklocks:b.mu
+func (b *Backend) anyDyingLocked(of func(group uint32) bool) bool {
+	for group := range b.dying {
+		if of(group) {
+			return true
+		}
+	}
+	return false
 }
 
 // dropLocked forgets the jobs of some groups: nothing is told of them.

@@ -16,7 +16,7 @@ import (
 // A message is one datagram. One that is longer than MaxDatagramBytes lies in a sealed memfd,
 // and the datagram has its length. A descriptor that an order comes with is never beside one.
 const (
-	MaxDatagramBytes = 8 << 10
+	MaxDatagramBytes = 32 << 10
 	longMark         = 0xFF // instead of a kind; behind it the length, a u32
 	longBytes        = 5
 )
