@@ -75,9 +75,11 @@ type Info struct {
 	// it from the launch, and Block is its default.
 	Block     Dim3
 	BlockFree bool
-	// SharedBytes is static shared memory. If DynamicElementBytes is not 0, there
-	// is also a dynamic array of elements of this size.
+	// SharedBytes is static shared memory, with the default Block where the size of
+	// the workgroup decides: see SharedFor. If DynamicElementBytes is not 0, there is
+	// also a dynamic array of elements of this size.
 	SharedBytes         uint32
+	SharedSize          SharedSize // nil: SharedBytes for all
 	DynamicElementBytes uint32
 	StackBytes          uint32
 	Features            []Feature // sorted
@@ -89,6 +91,21 @@ type Info struct {
 	Tolerance      Tolerance
 	Tags           []string
 	Warnings       []Diagnostic
+}
+
+// SharedSize computes static shared memory from the size of the workgroup.
+type SharedSize interface {
+	// Bytes is more than any limit where an array would have no length. It takes
+	// some microseconds at most, and allocates nothing.
+	Bytes(block Dim3) uint64
+}
+
+// SharedFor is the static shared memory in bytes of a launch with this workgroup.
+func (i *Info) SharedFor(block Dim3) uint64 {
+	if i.SharedSize == nil {
+		return uint64(i.SharedBytes)
+	}
+	return i.SharedSize.Bytes(block)
 }
 
 // Diagnostic is one finding about a module. Its code is stable: "E-GPU-4010" and

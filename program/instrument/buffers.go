@@ -83,20 +83,42 @@ func (r *rewriter) decorateBuffer(c *code, in *spirv.Inst, n uint32) {
 	}
 }
 
-// copyMemory is a load and a store. The only memory operand that is kept is Volatile:
-// both have it if one has.
+// copyMemory is a load and a store, each with its memory operands.
 func (r *rewriter) copyMemory(in *spirv.Inst) {
-	var operands []uint32
-	if in.Args = slices.Clone(in.Args); len(in.Args) > 2 {
-		both := in.Args[2]
-		if n := len(in.Args) - 1; n > 2 && spirv.MemoryAccess(both)&spirv.MemoryAccessAligned == 0 {
-			both |= in.Args[n]
-		}
-		operands = []uint32{both & uint32(spirv.MemoryAccessVolatile)}
+	forStore, forLoad := 0, 0
+	if len(in.Args) > 2 {
+		forStore, forLoad = 2, 2
+	}
+	if second := in.SecondMask(); second != 0 {
+		forLoad = second
 	}
 
 	v := r.newID()
 	t := r.typeOf(in.Arg(0)).elem.id
-	r.inst(&spirv.Inst{Op: spirv.OpLoad, Type: t, Result: v, Args: append([]uint32{in.Args[1]}, operands...), Line: in.Line, Off: in.Off})
-	r.inst(&spirv.Inst{Op: spirv.OpStore, Args: append([]uint32{in.Args[0], uint32(v)}, operands...), Line: in.Line, Off: in.Off})
+	load := append([]uint32{in.Args[1]}, operandsFor(in, forLoad, spirv.MemoryAccessMakePointerVisible)...)
+	store := append([]uint32{in.Args[0], uint32(v)}, operandsFor(in, forStore, spirv.MemoryAccessMakePointerAvailable)...)
+	r.inst(&spirv.Inst{Op: spirv.OpLoad, Type: t, Result: v, Args: load, Line: in.Line, Off: in.Off})
+	r.inst(&spirv.Inst{Op: spirv.OpStore, Args: store, Line: in.Line, Off: in.Off})
+}
+
+// operandsFor are the memory operands of a load or store from the mask at args[i] of a
+// copy: how it is made visible or available, if it is, and Volatile.
+func operandsFor(in *spirv.Inst, i int, model spirv.MemoryAccess) []uint32 {
+	if i == 0 {
+		return nil
+	}
+
+	mask := spirv.MemoryAccess(in.Args[i])
+	at := i + 1
+	if mask&spirv.MemoryAccessAligned != 0 {
+		at++
+	}
+	if mask&spirv.MemoryAccessMakePointerAvailable != 0 && model != spirv.MemoryAccessMakePointerAvailable {
+		at++
+	}
+	out := []uint32{uint32(mask & (spirv.MemoryAccessVolatile | spirv.MemoryAccessNonPrivatePointer | model))}
+	if mask&model != 0 {
+		out = append(out, in.Args[at])
+	}
+	return out
 }

@@ -199,3 +199,46 @@ func TestUsesOfBounds(t *testing.T) {
 		})
 	}
 }
+
+// TestCopyOperands: the memory operands of a copy go to its load and its store.
+func TestCopyOperands(t *testing.T) {
+	const visible, available, own = spirv.MemoryAccessMakePointerVisible, spirv.MemoryAccessMakePointerAvailable, spirv.MemoryAccessNonPrivatePointer
+	for name, operands := range map[string]func(scope spirv.ID) []any{
+		"one for both": func(scope spirv.ID) []any {
+			return []any{visible | available | own | spirv.MemoryAccessAligned, 4, scope, scope}
+		},
+		"one for each": func(scope spirv.ID) []any {
+			return []any{available | own | spirv.MemoryAccessAligned, 4, scope, visible | own, scope}
+		},
+		"none for the store": func(scope spirv.ID) []any { return []any{0, visible | own, scope} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := spirvtest.New()
+			b.Version = 0x10500
+			b.Capability(spirv.CapabilityVulkanMemoryModel)
+			b.Model(spirv.AddressingModelLogical, spirv.MemoryModelVulkan)
+			u := b.Uint(32)
+			a, c := b.Buffer(0, u, 4), b.Buffer(1, u, 4)
+			index := b.Input(u, spirv.BuiltInLocalInvocationIndex)
+			scope := b.U32(uint32(spirv.ScopeWorkgroup))
+			main := b.Func(b.Void())
+			lane1 := b.Load(u, index)
+			at := func(buffer spirv.ID) spirv.ID {
+				return b.Access(spirv.StorageClassStorageBuffer, u, buffer, b.U32(0), lane1)
+			}
+			b.Do(spirv.OpCopyMemory, append([]any{at(a), at(c)}, operands(scope)...)...)
+			b.Return()
+			b.End()
+			b.Compute(main, "main", 8, 1, 1)
+
+			p := admitted(t, b)
+			accepted(t, p)
+			for _, n := range []int{8, 6} {
+				l := &lane.Launch{Grid: program.Dim3{X: 1, Y: 1, Z: 1}, Bindings: [][]byte{make([]byte, 32), counting(n)}}
+				v, err := difference(t, p, lane.Options{Block: p.Info.Block}, l, 1000)
+				require.NoError(t, err)
+				require.Equal(t, n < 8, v.trapped)
+			}
+		})
+	}
+}

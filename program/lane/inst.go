@@ -280,7 +280,7 @@ func (l *lowerer) cut(v []val, lo, n int) []val {
 
 // step goes to part k of a composite with leaves from lo on.
 func (l *lowerer) step(t *tinfo, lo int, k uint32) (int, *tinfo) {
-	part := l.part(t, int(min(k, 1<<24)))
+	part := l.part(t, int(k))
 	return lo + l.partLeaf(t, int(k)), part
 }
 

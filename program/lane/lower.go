@@ -306,7 +306,7 @@ func (l *lowerer) outside(in *spirv.Inst, k int) bool {
 	t := l.typ(typ)
 	for j := 1; j < k; j++ {
 		c, ok := l.constantBits(in.Arg(j))
-		if !ok || int(c) >= t.n && t.kind != typeRuntime {
+		if !ok || c >= uint64(t.n) && t.kind != typeRuntime {
 			return true
 		}
 		if t.kind == typeStruct {
@@ -316,7 +316,7 @@ func (l *lowerer) outside(in *spirv.Inst, k int) bool {
 		}
 	}
 
-	return int(n) >= t.n || n > 1<<24
+	return n >= uint64(t.n)
 }
 
 func isConstant(op spirv.Opcode) bool {

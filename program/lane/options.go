@@ -65,9 +65,9 @@ func (o *Options) check(p *verify.Program) error {
 		n*uint64(o.Block.Z) == 0 || n*uint64(o.Block.Z) > program.MaxBlockThreads {
 		return program.Refuse("P-GPU-5003", "", 0, "the workgroup %v does not have 1 to %d lanes", o.Block, program.MaxBlockThreads)
 	}
-	if uint64(info.SharedBytes)+uint64(o.SharedBytes) > program.MaxSharedBytes {
+	if shared := info.SharedFor(o.Block) + uint64(o.SharedBytes); shared > program.MaxSharedBytes {
 		return program.Refuse("P-GPU-5003", "", 0, "%d bytes of shared memory, of which %d are dynamic, are more than %d",
-			info.SharedBytes+o.SharedBytes, o.SharedBytes, program.MaxSharedBytes)
+			shared, o.SharedBytes, program.MaxSharedBytes)
 	}
 	if o.SharedBytes != 0 && info.DynamicElementBytes == 0 {
 		return program.Refuse("P-GPU-5003", "", 0, "%d bytes of dynamic shared memory, but the program has no dynamic array", o.SharedBytes)

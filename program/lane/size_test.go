@@ -8,9 +8,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"capgpu/internal/proctest"
+	"capgpu/outcome"
 	"capgpu/program"
 	"capgpu/program/spirv"
 	"capgpu/program/spirv/spirvtest"
+	"capgpu/program/verify"
 )
 
 // TestLargePrograms: programs near the limits compile in time in proportion.
@@ -197,4 +199,70 @@ func TestChainOfPhis(t *testing.T) {
 	a := make([]byte, 16)
 	require.Equal(t, Result{}, k.NewWorker().Run(&Launch{Grid: program.Dim3{X: 1, Y: 1, Z: 1}, Bindings: [][]byte{a}}, 0, 1, nil))
 	require.Equal(t, []uint32{5, 5, 5, 5}, asWords(a))
+}
+
+// TestLargeTypes: a block may have a fixed part of up to 1 GiB, in a buffer that has
+// less, and arrays with more elements than a buffer has bytes.
+func TestLargeTypes(t *testing.T) {
+	b := spirvtest.New()
+	u := b.Uint(32)
+	b.Capability(spirv.CapabilityInt8, spirv.CapabilityStorageBuffer8BitAccess)
+	b.Extension("SPV_KHR_8bit_storage")
+	row := b.Array(u, b.U32(1<<26), 4)
+	words := b.Struct(u, b.Array(row, b.U32(3), 1<<28), u)
+	for i, off := range []uint32{0, 4, 4 + 3<<28} {
+		b.MemberDecorate(words, i, spirv.DecorationOffset, off)
+	}
+	b.Decorate(words, spirv.DecorationBlock)
+	a := b.BufferOf(0, words)
+	c := b.BufferOf(1, b.Block([]uint32{0}, b.Array(b.Uint(8), b.U32(1<<30), 1)))
+	far := b.BufferOf(2, b.Block([]uint32{0}, b.RuntimeArray(b.Block([]uint32{1<<29 - 4}, u), 1<<29)))
+	index := b.Input(u, spirv.BuiltInLocalInvocationIndex)
+	storage := spirv.StorageClassStorageBuffer
+
+	main := b.Func(b.Void())
+	lane := b.Load(u, index)
+	at := func(i spirv.ID) spirv.ID { return b.Load(u, b.Access(storage, u, a, b.U32(1), b.U32(0), i)) }
+	first, shift := at(b.U32(0)), at(b.Op(spirv.OpIAdd, u, lane, b.U32(1)))
+	v := b.Op(spirv.OpUConvert, b.Uint(8), b.Op(spirv.OpIAdd, u, b.Load(u, b.Access(storage, u, a, b.U32(1), first, shift)), lane))
+	b.Store(b.Access(storage, b.Uint(8), c, b.U32(0), b.Op(spirv.OpIAdd, u, b.Op(spirv.OpIMul, u, lane, at(b.U32(5))), shift)), v)
+	b.If(b.Op(spirv.OpIEqual, b.Bool(), at(b.U32(6)), lane), func() bool {
+		b.Store(b.Access(storage, u, far, b.U32(0), at(b.U32(7)), b.U32(0)), lane)
+		return true
+	}, nil)
+	b.Return()
+	b.End()
+	b.Compute(main, "main", 4, 1, 1)
+	p, err := verify.Admit(b.Bytes(), verify.DefaultLimits())
+	require.NoError(t, err)
+	k, err := Compile(p, Options{})
+	require.NoError(t, err)
+
+	run := func(words ...uint32) (c []byte, r Result) {
+		c = make([]byte, 64)
+		l := &Launch{Grid: program.Dim3{X: 1, Y: 1, Z: 1}, Bindings: [][]byte{Words(append([]uint32{9}, words...)...), c, make([]byte, 64)}}
+		return c, k.NewWorker().Run(l, 0, 1, nil)
+	}
+
+	c1, r := run(0, 7, 7, 7, 7, 8, 99, 0)
+	require.Equal(t, Result{}, r)
+	for lane := range 4 {
+		require.Equal(t, byte(lane), c1[8*lane+7]) // the word 7 after the first is 0
+	}
+
+	oob := func(binding uint16, off uint64, lane uint32) Result {
+		return Result{Trap: outcome.Trap{Kind: outcome.OutOfBounds, Binding: binding, Offset: off, Lane: lane}}
+	}
+	_, r = run(2, 7, 7, 7, 7, 8, 99, 0)
+	require.Equal(t, oob(0, 4+2<<28+4*7, 0), r)
+	_, r = run(3, 7, 7, 7, 7, 8, 99, 0)
+	require.Equal(t, oob(0, 4+3<<28+4*7, 0), r)
+	_, r = run(0, 7, 7, 7, 7, 1<<28, 99, 0)
+	require.Equal(t, oob(1, 1<<28+7, 1), r)
+	_, r = run(0, 7, 7, 7, 7, 1<<31, 99, 0) // twice this is 0 in 32 bits
+	require.Equal(t, oob(1, 1<<31+7, 1), r)
+	_, r = run(0, 7, 7, 7, 7, 8, 2, 0)
+	require.Equal(t, oob(2, 1<<29-4, 2), r)
+	_, r = run(0, 7, 7, 7, 7, 8, 2, 1<<32-1)
+	require.Equal(t, oob(2, (1<<32-1)<<29+1<<29-4, 2), r)
 }

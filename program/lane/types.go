@@ -1,6 +1,8 @@
 package lane
 
 import (
+	"math"
+
 	"capgpu/program/spirv"
 )
 
@@ -41,6 +43,10 @@ type tinfo struct {
 
 const maxLeaves = 16 << 10
 
+// maxTypeBytes is the profile's limit of a fixed part of a buffer. Larger sizes, and
+// larger numbers of scalars, count as this: nothing else may have them.
+const maxTypeBytes = 1 << 30
+
 // typ describes a type; it ends the compilation for one it does not know.
 func (l *lowerer) typ(id spirv.ID) *tinfo {
 	if t := l.types[id]; t != nil {
@@ -76,7 +82,7 @@ func (l *lowerer) typ(id spirv.ID) *tinfo {
 	case spirv.OpTypeArray:
 		t.kind, t.elemID = typeArray, d.Arg(0)
 		n, ok := l.constantBits(d.Arg(1))
-		if !ok || n > 1<<20 {
+		if !ok || n > math.MaxInt32 {
 			fail(d, "SPV-2901", "an array's length is not a constant, or too large")
 		}
 		t.n = int(n)
@@ -89,9 +95,9 @@ func (l *lowerer) typ(id spirv.ID) *tinfo {
 		for i := range d.Args {
 			m := l.typ(d.Arg(i))
 			t.members = append(t.members, d.Arg(i))
-			t.leaves += m.leaves
+			t.leaves = min(t.leaves+m.leaves, maxTypeBytes)
 			t.wide = t.wide || m.wide
-			t.size = (t.size+m.align-1)/m.align*m.align + m.size
+			t.size = min((t.size+m.align-1)/m.align*m.align+m.size, maxTypeBytes)
 			t.align = max(t.align, m.align)
 		}
 		t.size = (t.size + t.align - 1) / t.align * t.align
@@ -118,11 +124,8 @@ func (l *lowerer) typ(id spirv.ID) *tinfo {
 		t.wide = t.elem.wide
 		t.align = t.elem.align
 		stride := (t.elem.size + t.align - 1) / max(1, t.align) * t.align
-		if uint64(stride)*uint64(t.n) > 1<<24 || t.elem.leaves*t.n > 1<<24 {
-			fail(d, "SPV-2901", "a type has more than %d bytes", 1<<24)
-		}
-		t.size = stride * uint32(t.n)
-		t.leaves = t.elem.leaves * t.n
+		t.size = uint32(min(uint64(stride)*uint64(t.n), maxTypeBytes))
+		t.leaves = min(t.elem.leaves*t.n, maxTypeBytes)
 
 	case typeVoid:
 		t.align = 1

@@ -22,6 +22,26 @@ func (i *Inst) Arg(n int) ID {
 	return 0
 }
 
+// SecondMask is the argument of an OpCopyMemory that is the mask for its load, where
+// the first is for its store; 0 if it has one mask for both, or none.
+func (i *Inst) SecondMask() int {
+	const mask = 2
+	if len(i.Args) <= mask {
+		return 0
+	}
+
+	at := mask + 1
+	for _, e := range KindMemoryAccess.info().values {
+		if i.Args[mask]&e.value != 0 {
+			at += len(e.params)
+		}
+	}
+	if at >= len(i.Args) {
+		return 0
+	}
+	return at
+}
+
 // Line is a place in the source text. The zero Line is unknown.
 type Line struct {
 	File ID // an OpString

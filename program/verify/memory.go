@@ -63,7 +63,7 @@ func load(v *verifier, in *spirv.Inst, t *typ) *program.Refusal {
 	if p.elem != t {
 		return v.badResult(in, "what the pointer points to")
 	}
-	if r := v.memoryOperands(in, 1, p, false); r != nil {
+	if r := v.memoryOperands(in, 1, len(in.Args), loadModel, p); r != nil {
 		return r
 	}
 	return v.touch(in, in.Arg(0), p, program.Read)
@@ -77,14 +77,14 @@ func store(v *verifier, in *spirv.Inst, _ *typ) *program.Refusal {
 	if a := v.arg(in, 1); a != p.elem || !a.value() {
 		return v.badOperand(in, 1, "what the pointer points to")
 	}
-	if r := v.memoryOperands(in, 2, p, true); r != nil {
+	if r := v.memoryOperands(in, 2, len(in.Args), storeModel, p); r != nil {
 		return r
 	}
 	return v.touch(in, in.Arg(0), p, program.Write)
 }
 
-// copyMemory checks a load and a store in one. It may have memory operands for both,
-// or for the store and then the load.
+// copyMemory checks a load and a store in one. Memory operands are for both, or from
+// SPIR-V 1.4 on first for the store and then for the load.
 func copyMemory(v *verifier, in *spirv.Inst, _ *typ) *program.Refusal {
 	to, r := v.pointer(in, 0)
 	if r != nil {
@@ -102,14 +102,19 @@ func copyMemory(v *verifier, in *spirv.Inst, _ *typ) *program.Refusal {
 		return v.refuse(CodeLarge, in, "a value of %d bytes; the limit is %d", t.bytes, v.lim.ValueBytes)
 	case t.launch:
 		return v.refuse(CodeSpecID, in, "a value whose size is the launch's")
-	case len(in.Args) > 2 && in.Args[2]&^uint32(spirv.MemoryAccessVolatile|spirv.MemoryAccessAligned|spirv.MemoryAccessNontemporal) != 0,
-		len(in.Args) > 4:
-		return v.refuse(CodeMemory, in, "memory operands other than Volatile, Aligned and Nontemporal for both")
 	}
 
-	if r := v.memoryOperands(in, 2, to, true); r != nil {
+	if second := in.SecondMask(); second == 0 {
+		r = v.memoryOperands(in, 2, len(in.Args), bothModel, to, from)
+	} else if v.m.Version < version14 {
+		r = v.refuse(CodeNeeds, in, "memory operands for each of two pointers need SPIR-V 1.4")
+	} else if r = v.memoryOperands(in, 2, second, storeModel, to); r == nil {
+		r = v.memoryOperands(in, second, len(in.Args), loadModel, from)
+	}
+	if r != nil {
 		return r
 	}
+
 	if r := v.touch(in, in.Arg(1), from, program.Read); r != nil {
 		return r
 	}
@@ -119,46 +124,51 @@ func copyMemory(v *verifier, in *spirv.Inst, _ *typ) *program.Refusal {
 	return v.touch(in, in.Arg(0), to, program.Write)
 }
 
-// memoryOperands checks the optional memory operands from argument i on.
-func (v *verifier) memoryOperands(in *spirv.Inst, i int, p *typ, write bool) *program.Refusal {
-	if len(in.Args) <= i {
+// The memory operands of the memory model Vulkan that a load, a store, and a copy with
+// one mask for both can have.
+const (
+	loadModel  = spirv.MemoryAccessMakePointerVisible | spirv.MemoryAccessNonPrivatePointer
+	storeModel = spirv.MemoryAccessMakePointerAvailable | spirv.MemoryAccessNonPrivatePointer
+	bothModel  = loadModel | storeModel
+)
+
+// memoryOperands checks a mask of memory operands, which is optional, and its own
+// operands: arguments i to end-1. model are those of the memory model Vulkan that it
+// may have, at are the pointers that it is for.
+func (v *verifier) memoryOperands(in *spirv.Inst, i, end int, model spirv.MemoryAccess, at ...*typ) *program.Refusal {
+	if i >= end {
 		return nil
 	}
 
 	mask := spirv.MemoryAccess(in.Args[i])
 	i++
-	const known = spirv.MemoryAccessVolatile | spirv.MemoryAccessAligned | spirv.MemoryAccessNontemporal |
-		spirv.MemoryAccessMakePointerAvailable | spirv.MemoryAccessMakePointerVisible | spirv.MemoryAccessNonPrivatePointer
-
-	const model = spirv.MemoryAccessMakePointerAvailable | spirv.MemoryAccessMakePointerVisible | spirv.MemoryAccessNonPrivatePointer
-	if mask&^known != 0 {
+	const plain = spirv.MemoryAccessVolatile | spirv.MemoryAccessAligned | spirv.MemoryAccessNontemporal
+	switch {
+	case mask&^(plain|bothModel) != 0:
 		return v.refuse(CodeMemory, in, "memory operands %v", mask)
-	}
-	if mask&model != 0 && !v.vulkan {
+	case mask&bothModel != 0 && !v.vulkan:
 		return v.refuse(CodeNeeds, in, "memory operands %v need the memory model Vulkan", mask)
+	case mask&bothModel&^model != 0, mask&bothModel != 0 && mask&spirv.MemoryAccessNonPrivatePointer == 0:
+		return v.refuse(CodeOperand, in, "memory operands %v", mask)
 	}
-	if mask&model != 0 && p.class != spirv.StorageClassStorageBuffer && p.class != spirv.StorageClassUniform && p.class != spirv.StorageClassWorkgroup {
-		return v.refuse(CodeOperand, in, "memory operands %v for storage class %v", mask, p.class)
+
+	for _, p := range at {
+		if mask&bothModel != 0 && p.class != spirv.StorageClassStorageBuffer && p.class != spirv.StorageClassUniform && p.class != spirv.StorageClassWorkgroup {
+			return v.refuse(CodeOperand, in, "memory operands %v for storage class %v", mask, p.class)
+		}
 	}
 
 	if mask&spirv.MemoryAccessAligned != 0 {
-		if a := uint32(in.Arg(i)); a == 0 || a&(a-1) != 0 {
+		if a := in.Args[i]; a == 0 || a&(a-1) != 0 {
 			return v.refuse(CodeOperand, in, "an alignment of %d", a)
 		}
 		i++
 	}
 
-	for _, bit := range []spirv.MemoryAccess{spirv.MemoryAccessMakePointerAvailable, spirv.MemoryAccessMakePointerVisible} {
-		if mask&bit == 0 {
-			continue
-		}
-		if write != (bit == spirv.MemoryAccessMakePointerAvailable) || mask&spirv.MemoryAccessNonPrivatePointer == 0 {
-			return v.refuse(CodeOperand, in, "memory operands %v", mask)
-		}
+	for ; i < end; i++ { // of MakePointerAvailable and MakePointerVisible
 		if _, r := v.scope(in, i); r != nil {
 			return r
 		}
-		i++
 	}
 
 	return nil

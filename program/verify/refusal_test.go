@@ -144,11 +144,22 @@ var outsideCases = []refused{
 	{verify.CodeOpcode, spirv.OpDPdx, 0, "", func(b *builder) {
 		kernel(b, func() { b.Op(spirv.OpDPdx, b.Float(32), b.F32(1)) })
 	}},
-	{verify.CodeMemory, spirv.OpCopyMemory, 0, "Volatile, Aligned and Nontemporal", func(b *builder) {
+	{verify.CodeNeeds, spirv.OpCopyMemory, 0, "need the memory model Vulkan", func(b *builder) {
 		kernel(b, func() {
 			v := b.Local(b.Float(32))
 			b.Do(spirv.OpCopyMemory, v, v, spirv.MemoryAccessNonPrivatePointer)
 		})
+	}},
+	{verify.CodeNeeds, spirv.OpCopyMemory, 0, "need SPIR-V 1.4", func(b *builder) { copies(b, 0x10300, 1, 1) }},
+	{verify.CodeMemory, spirv.OpCopyMemory, 0, "memory operands", func(b *builder) { copies(b, 0x10500, 1, 0x10000, b.U32(2)) }},
+	{verify.CodeOperand, spirv.OpCopyMemory, 0, "an alignment of 3", func(b *builder) { copies(b, 0x10500, 2, 4, 3, 3) }},
+	{verify.CodeOperand, spirv.OpCopyMemory, 0, "memory operands", func(b *builder) {
+		copies(b, 0x10500, spirv.MemoryAccessNonPrivatePointer,
+			spirv.MemoryAccessNonPrivatePointer|spirv.MemoryAccessMakePointerAvailable, b.U32(uint32(spirv.ScopeWorkgroup)))
+	}},
+	{verify.CodeScope, spirv.OpCopyMemory, 0, "is outside the profile", func(b *builder) {
+		copies(b, 0x10500, spirv.MemoryAccessNonPrivatePointer,
+			spirv.MemoryAccessNonPrivatePointer|spirv.MemoryAccessMakePointerVisible, b.U32(77))
 	}},
 	{verify.CodeOperand, spirv.OpCopyMemory, 0, "what the first one points to", func(b *builder) {
 		kernel(b, func() { b.Do(spirv.OpCopyMemory, b.Local(b.Float(32)), b.Local(b.Uint(32))) })
@@ -390,4 +401,20 @@ var outsideCases = []refused{
 		}
 		kernel(b, func() { b.Call(b.Void(), f) })
 	}},
+}
+
+// copies is a kernel that copies between shared variables, with memory operands.
+func copies(b *builder, version uint32, operands ...any) {
+	vulkanModel(b, version)
+	x, y := b.Shared(b.Uint(32)), b.Shared(b.Uint(32))
+	kernel(b, func() { b.Do(spirv.OpCopyMemory, append([]any{x, y}, operands...)...) })
+}
+
+// vulkanModel is a module of a version from 1.5 on with the memory model Vulkan.
+func vulkanModel(b *builder, version uint32) {
+	b.Version = version
+	if version >= 0x10500 {
+		b.Capability(spirv.CapabilityVulkanMemoryModel)
+		b.Model(spirv.AddressingModelLogical, spirv.MemoryModelVulkan)
+	}
 }

@@ -31,6 +31,12 @@ func (v *verifier) result() (*Program, *program.Refusal) {
 		},
 	}
 
+	shared, r := v.launchShared()
+	if r != nil {
+		return nil, r
+	}
+	p.Info.SharedSize = shared
+
 	if v.reached.dynamicElement != 0 {
 		p.Dynamic, p.Info.DynamicElementBytes = v.roles.dynamic, uint32(v.reached.dynamicElement)
 	}
