@@ -87,7 +87,8 @@
 //
 // Nothing here is trusted but the verifier: Instrument takes time and memory in
 // proportion to the module, and never panics on an admitted one. It refuses with
-// CodeFlow the control flow that it cannot bound, an array of buffers with an index
+// CodeFlow the control flow that it cannot bound, pointers that are chosen when the
+// program runs (verify.Program.Chosen), an array of buffers with an index
 // that an OpSpecConstantOp computes, and a structure in shared memory with an array that
 // has its length from the launch. A slot is the word of a device: Decode reads each
 // word once, and bounds it.

@@ -32,6 +32,9 @@ func Instrument(p *verify.Program) (*Program, error) { return rewrite(p, true) }
 
 // rewrite is Instrument; without cleared, shared memory is left as it is, for tests.
 func rewrite(p *verify.Program, cleared bool) (*Program, error) {
+	if p.Chosen != nil {
+		return nil, refuse(p.Chosen, "a pointer that is chosen when the program runs")
+	}
 	r := &rewriter{
 		cleared: cleared,
 		p:       p, m: p.Module, next: spirv.ID(p.Module.Bound), layout: newLayout(p),

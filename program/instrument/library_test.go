@@ -172,6 +172,11 @@ func TestUsersKernels(t *testing.T) {
 			refused = append(refused, base)
 			continue
 		}
+		if p.Chosen != nil {
+			_, err := instrument.Instrument(p)
+			require.ErrorContains(t, err, "SPV-2910", base)
+			continue
+		}
 		t.Run(base, func(t *testing.T) { shader(t, p, 6) })
 	}
 

@@ -44,9 +44,16 @@ func TestRandom(t *testing.T) {
 	}
 
 	_, missing := exec.LookPath("spirv-val")
-	var trapped, same, later, stuck, dirty, long, large, refused, bad int
+	var trapped, same, later, stuck, dirty, long, large, refused, chosen, bad int
 	for n := range count {
 		c, p := randomCase(t, lanetest.NewTape(seed))
+		if p.Chosen != nil {
+			_, err := instrument.Instrument(p)
+			require.ErrorContains(t, err, "SPV-2910")
+			chosen++
+			seed++
+			continue
+		}
 		if seed%2 == 1 {
 			q := wilder(rand.New(rand.NewPCG(seed, 1)), c, p)
 			if q == nil {
@@ -85,8 +92,8 @@ func TestRandom(t *testing.T) {
 		seed++
 	}
 
-	t.Logf("%d programs: %d trapped, %d of them with the engine's trap, %d with a later lane's, %d then stuck at barriers; %d read unwritten memory, %d do not end, %d are too large for the engine, %d that the verifier refuses",
-		count, trapped, same, later, stuck, dirty, long, large, refused)
+	t.Logf("%d programs: %d trapped, %d of them with the engine's trap, %d with a later lane's, %d then stuck at barriers; %d read unwritten memory, %d do not end, %d are too large for the engine, %d that the verifier refuses, %d with pointers that are chosen when they run",
+		count, trapped, same, later, stuck, dirty, long, large, refused, chosen)
 }
 
 func number(b bool) int {

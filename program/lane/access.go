@@ -123,6 +123,8 @@ func (l *lowerer) load(p pointer) []val {
 
 	out := make([]val, 0, t.leaves)
 	switch {
+	case p.base != 0:
+		return l.loadChosen(p, t)
 	case p.v.class == classInput:
 		return l.builtin(p, t)
 	case p.v.promoted:
@@ -161,6 +163,9 @@ func (l *lowerer) store(p pointer, v []val) {
 
 	k := 0
 	switch {
+	case p.base != 0:
+		l.storeChosen(p, t, v)
+		return
 	case p.v.class == classInput, p.v.class == classPush:
 		fail(l.src, "SPV-2901", "a store to what cannot be written")
 	case p.v.promoted:

@@ -150,7 +150,9 @@ func (a *alloc) measure() {
 
 // late operations may fail half way or read other lanes: they must not overwrite
 // their operands.
-func late(o op) bool { return o == iLoad || o == iAtomic || o == iSubgroup }
+func late(o op) bool {
+	return o == iLoad || o == iAtomic || o == iLoadAt || o == iAtomicAt || o == iSubgroup
+}
 
 // coalesce computes the next value of a loop's phi in the phi's own register, if
 // nothing reads the phi after that, in the order of blocks, and nothing outside the

@@ -22,43 +22,51 @@ func (e *emitter) atomic(i *ins, d int32) step {
 		b = e.operand(i.args[first+1])
 	}
 
-	wide, keep := m.size == 8, !i.void
+	keep := !i.void
 	return func(w *Worker) bool {
 		if !m.usable(w) || !m.outOfRange(w) {
 			return false
 		}
 
-		mem := w.mem[m.slot]
-		n := uint64(len(mem))
+		n := uint64(len(w.mem[m.slot]))
 		for lane, on := range w.lanes.mask {
 			if on == 0 {
 				continue
 			}
-
 			off, _ := m.at(w, lane, n)
-			if off&(m.size-1) != 0 {
-				return m.trap(w, outcome.Misaligned, off, lane)
-			}
-			if w.checker != nil {
-				w.checker.atomic(w, m, o, off, lane)
-			}
-
-			if wide {
-				old := atomicLong(o, atomic64(mem, off), a.at(w, lane), func() uint64 { return b.at(w, lane) })
-				if keep {
-					w.q[d][lane] = old
-				}
-				continue
-			}
-
-			old := atomicWord(o, atomic32(mem, off), uint32(a.at(w, lane)), func() uint32 { return uint32(b.at(w, lane)) })
-			if keep {
-				w.r[d][lane] = old
+			if !m.atomic(w, o, off, lane, a, b, d, keep) {
+				return false
 			}
 		}
 
 		return true
 	}
+}
+
+// atomic does the operation of a lane at an offset that is in range, and keeps the old
+// value in register d.
+func (m *xmem) atomic(w *Worker, o spirv.Opcode, off uint64, lane int, a, b operand, d int32, keep bool) bool {
+	if off&(m.size-1) != 0 {
+		return m.trap(w, outcome.Misaligned, off, lane)
+	}
+	if w.checker != nil {
+		w.checker.atomic(w, m, o, off, lane)
+	}
+
+	mem := w.mem[m.slot]
+	if m.size == 8 {
+		old := atomicLong(o, atomic64(mem, off), a.at(w, lane), func() uint64 { return b.at(w, lane) })
+		if keep {
+			w.q[d][lane] = old
+		}
+		return true
+	}
+
+	old := atomicWord(o, atomic32(mem, off), uint32(a.at(w, lane)), func() uint32 { return uint32(b.at(w, lane)) })
+	if keep {
+		w.r[d][lane] = old
+	}
+	return true
 }
 
 // atomicWord does one operation and returns the old value. second is the comparator
@@ -163,8 +171,14 @@ func (l *lowerer) atomic(in *spirv.Inst) {
 		}
 	}
 
-	aux, args := l.access(p, t, p.off, in.Op != spirv.OpAtomicLoad, operands...)
-	v := l.effect(ins{op: iAtomic, imm: uint64(in.Op), wide: t.wide, aux: aux, args: args, void: in.Op == spirv.OpAtomicStore})
+	i := ins{op: iAtomic, imm: uint64(in.Op), wide: t.wide, void: in.Op == spirv.OpAtomicStore}
+	if p.base != 0 {
+		i.op, i.aux = iAtomicAt, l.spot(t, p.off)
+		i.args = l.f.take(append([]val{l.start(p)}, operands...))
+	} else {
+		i.aux, i.args = l.access(p, t, p.off, in.Op != spirv.OpAtomicLoad, operands...)
+	}
+	v := l.effect(i)
 	if in.Result != 0 {
 		l.fr.vals[in.Result] = []val{v}
 	}

@@ -35,6 +35,12 @@ func (f *fn) emit(a *alloc, o Options) *Kernel {
 		}
 	}
 
+	for _, s := range f.spots {
+		if s.size < 4 {
+			k.piece = 1
+		}
+	}
+
 	for v := range f.ins {
 		i := &f.ins[v]
 		if !f.fixed(val(v)) || a.reg[v] < 0 {
@@ -107,7 +113,7 @@ func (f *fn) cost(v val) int {
 	switch {
 	case !i.vary && !i.void:
 		return 0
-	case i.op == iMulLoads, i.op == iAtomic:
+	case i.op == iMulLoads, i.op == iAtomic, i.op == iLoadAt, i.op == iStoreAt, i.op == iAtomicAt:
 		return 64
 	case i.op >= glslBase && i.op < iNone, i.op == iSubgroup, i.op == iLoad, i.op == iStore:
 		return 32 // memory may have to be faulted in as it is touched, a page for each lane
@@ -213,6 +219,12 @@ func (e *emitter) plain(i *ins, d int32) step {
 
 	case iAtomic:
 		return e.atomic(i, d)
+	case iLoadAt:
+		return e.loadAt(i, d)
+	case iStoreAt:
+		return e.storeAt(i)
+	case iAtomicAt:
+		return e.atomicAt(i, d)
 	case iBarrier:
 		return e.barrier(i)
 

@@ -190,7 +190,7 @@ func (l *lowerer) function(f *spirv.Function, args func(fr *frame), ret int32) {
 func (l *lowerer) newLeaves(typ spirv.ID) int32 {
 	first := int32(len(l.leafWide))
 	t := l.typ(typ)
-	if t.kind == typeVoid || t.kind == typePointer {
+	if t.leaves == 0 {
 		return first
 	}
 	l.f.burn(l.src, t.leaves)
@@ -232,7 +232,7 @@ func (l *lowerer) body(f *spirv.Function, s *shape, b int) {
 			l.f.blocks[l.cur].busy = true
 		}
 		if in.Op == spirv.OpPhi {
-			fr.vals[in.Result] = l.leaves(in.Type, fr.phis[in.Result], l.cur)
+			l.setResult(in, l.leaves(in.Type, fr.phis[in.Result], l.cur))
 			continue
 		}
 		l.inst(in)
@@ -362,7 +362,7 @@ func (l *lowerer) call(in *spirv.Inst) {
 	l.seal(ret)
 	l.order = append(l.order, ret)
 	if l.typ(in.Type).kind != typeVoid {
-		caller.vals[in.Result] = l.leaves(in.Type, result, ret)
+		l.setResult(in, l.leaves(in.Type, result, ret))
 	}
 }
 

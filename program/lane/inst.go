@@ -8,7 +8,7 @@ func (l *lowerer) inst(in *spirv.Inst) {
 	switch in.Op {
 	case spirv.OpNop, spirv.OpLine, spirv.OpNoLine, spirv.OpUndef, spirv.OpName:
 		if in.Op == spirv.OpUndef {
-			fr.vals[in.Result] = l.zero(in.Type)
+			l.setResult(in, l.zero(in.Type))
 		}
 
 	case spirv.OpVariable:
@@ -20,7 +20,7 @@ func (l *lowerer) inst(in *spirv.Inst) {
 	case spirv.OpAccessChain, spirv.OpInBoundsAccessChain:
 		fr.ptrs[in.Result] = l.chain(in)
 	case spirv.OpLoad:
-		fr.vals[in.Result] = l.load(l.pointer(in.Arg(0)))
+		l.setResult(in, l.load(l.pointer(in.Arg(0))))
 
 	case spirv.OpStore:
 		l.store(l.pointer(in.Arg(0)), l.value(in.Arg(1)))
@@ -62,7 +62,7 @@ func (l *lowerer) inst(in *spirv.Inst) {
 		case in.Op >= spirv.OpGroupNonUniformElect && in.Op <= spirv.OpGroupNonUniformQuadSwap:
 			fr.vals[in.Result] = l.subgroup(in)
 		default:
-			fr.vals[in.Result] = l.compute(in)
+			l.setResult(in, l.compute(in))
 		}
 	}
 }
@@ -71,7 +71,7 @@ func (l *lowerer) arrayLength(in *spirv.Inst) val {
 	p := l.pointer(in.Arg(0))
 	t := l.typ(p.typ)
 	member := int(in.Args[1])
-	if t.kind != typeStruct || member >= t.n || p.v.class != classBuffer || l.part(t, member).kind != typeRuntime {
+	if p.base != 0 || t.kind != typeStruct || member >= t.n || p.v.class != classBuffer || l.part(t, member).kind != typeRuntime {
 		fail(in, "SPV-2901", "OpArrayLength of what is not a runtime array")
 	}
 	off := p.off + uint64(l.memberOff(p.v.class, t, member))

@@ -53,6 +53,9 @@ const (
 	iExtend     // imm: bits; sign-extends a narrow integer to 32
 	iConvert    // imm: opcode<<16 | from<<8 | to, where from or to is 64
 	iSubgroup
+	iLoadAt   // aux: spot; the place that a pointer leads to
+	iStoreAt  // aux: spot; the place, the value
+	iAtomicAt // aux: spot; the place, the operands; imm: opcode
 	iCopy
 )
 
@@ -192,6 +195,7 @@ type fn struct {
 	blocks []block
 	loops  []loop
 	mems   []mem
+	spots  []spot
 	vars   []*variable
 	arena  []val
 	lanes  int
@@ -302,6 +306,8 @@ func (f *fn) input(n int) val {
 // pure reports that an instruction may be removed, moved and shared.
 func (f *fn) pure(i *ins) bool {
 	switch i.op {
+	case iLoadAt, iStoreAt, iAtomicAt:
+		return false
 	case iPhi, iLoad, iStore, iAtomic, iBarrier, iFence, iCheckZero, iCheckIndex, iClearVar, iKeep, iSubgroup:
 		return false
 	}
@@ -312,7 +318,7 @@ func (f *fn) pure(i *ins) bool {
 // load may trap.
 func effects(i *ins) bool {
 	switch i.op {
-	case iStore, iAtomic, iBarrier, iFence, iCheckZero, iCheckIndex, iClearVar, iLoad:
+	case iStore, iAtomic, iBarrier, iFence, iCheckZero, iCheckIndex, iClearVar, iLoad, iLoadAt, iStoreAt, iAtomicAt:
 		return true
 	}
 	return false

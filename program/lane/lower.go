@@ -62,6 +62,7 @@ type frame struct {
 // pointer is the target of an OpVariable, an access chain or a parameter.
 type pointer struct {
 	v     *variable
+	base  val // chosen when the program runs: a place that off and terms count from
 	off   uint64
 	bytes uint64 // private memory: off in bytes
 	terms []index
@@ -367,6 +368,9 @@ func (l *lowerer) value(id spirv.ID) []val {
 	if v, ok := l.constant(id); ok {
 		return v
 	}
+	if p, ok := l.known(id); ok && l.typ(l.typeOf(id)).leaves == 1 {
+		return []val{l.placeOf(p)}
+	}
 	fail(l.src, "SPV-2901", "%s has no value here", l.m.Name(id))
 	return nil
 }
@@ -380,14 +384,37 @@ func (l *lowerer) scalar(id spirv.ID) val {
 }
 
 func (l *lowerer) pointer(id spirv.ID) pointer {
-	if l.fr != nil {
-		if p, ok := l.fr.ptrs[id]; ok {
-			return p
-		}
+	if p, ok := l.known(id); ok {
+		return p
 	}
-	if v := l.vars[id]; v != nil {
-		return pointer{v: v, typ: v.typ}
+	if t := l.typ(l.typeOf(id)); t.kind == typePointer && t.leaves == 1 { // a constant
+		return l.chosen(t, l.scalar(id))
 	}
 	fail(l.src, "SPV-2901", "%s is not a pointer that the lane engine can follow", l.m.Name(id))
 	return pointer{}
+}
+
+// known is a pointer of this function, or a variable.
+func (l *lowerer) known(id spirv.ID) (pointer, bool) {
+	if l.fr != nil {
+		if p, ok := l.fr.ptrs[id]; ok {
+			return p, true
+		}
+	}
+	if v := l.vars[id]; v != nil {
+		return pointer{v: v, typ: v.typ}, true
+	}
+	return pointer{}, false
+}
+
+// setResult keeps the value of an instruction: where a pointer leads, if it is one.
+func (l *lowerer) setResult(in *spirv.Inst, v []val) {
+	if t := l.typ(in.Type); t.kind == typePointer {
+		if len(v) != 1 {
+			fail(in, "SPV-2901", "a choice of pointers to storage class %v", t.storage)
+		}
+		l.fr.ptrs[in.Result] = l.chosen(t, v[0])
+		return
+	}
+	l.fr.vals[in.Result] = v
 }

@@ -73,7 +73,7 @@ func (f *fn) varying(v val) bool {
 
 func (f *fn) needsVectors(i *ins) bool {
 	switch i.op {
-	case iPhi, iLoad, iStore, iAtomic, iKeep, iSplat, iCheckZero, iCheckIndex:
+	case iPhi, iLoad, iStore, iAtomic, iLoadAt, iStoreAt, iAtomicAt, iKeep, iSplat, iCheckZero, iCheckIndex:
 		return false
 	}
 	return true

@@ -118,9 +118,9 @@ func (f *fn) pace(i *ins) (per uint64, steady bool) {
 	case iUnpack:
 		return 32, true
 
-	case iAtomic, op(spirv.OpFRem), op(spirv.OpFMod):
+	case iAtomic, iAtomicAt, op(spirv.OpFRem), op(spirv.OpFMod):
 		return 64, false
-	case iSubgroup:
+	case iSubgroup, iLoadAt, iStoreAt:
 		return 64, true
 
 	case iLoad, iStore:

@@ -131,6 +131,9 @@ func (l *lowerer) typ(id spirv.ID) *tinfo {
 		t.align = 1
 	case typePointer:
 		t.leaves, t.align, t.size = 0, 8, 8
+		if t.storage == spirv.StorageClassStorageBuffer || t.storage == spirv.StorageClassWorkgroup {
+			t.leaves, t.wide = 1, true // where it leads, if that is chosen: see chosen.go
+		}
 	}
 
 	t.align = max(t.align, 1)
@@ -288,7 +291,7 @@ func (l *lowerer) leafVisitIn(c class, t *tinfo, off uint64, m spread, visit fun
 		for i := range t.n {
 			l.leafVisitIn(c, t.elem, off+uint64(i)*stride, m, visit)
 		}
-	case typeBool, typeInt, typeFloat:
+	case typeBool, typeInt, typeFloat, typePointer:
 		visit(t, off)
 	default:
 		fail(l.src, "SPV-2901", "a value of a type that has none")

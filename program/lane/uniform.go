@@ -73,12 +73,12 @@ func (u *uniformity) mark(v val) {
 
 func (f *fn) varies(i *ins, join bool) bool {
 	switch i.op {
-	case iConst, iPush, iArrLen, iStore, iBarrier, iFence, iCheckZero, iCheckIndex, iClearVar:
+	case iConst, iPush, iArrLen, iStore, iStoreAt, iBarrier, iFence, iCheckZero, iCheckIndex, iClearVar:
 		return false
 
 	case iInput:
 		return i.imm >= inUniforms
-	case iAtomic, iSubgroup, iKeep, iSplat:
+	case iAtomic, iAtomicAt, iSubgroup, iKeep, iSplat:
 		return true
 
 	case iLoad:

@@ -82,6 +82,11 @@ type verifier struct {
 		dynamicElement uint64
 	}
 
+	// Pointers that are chosen when the program runs.
+	flows  []edge
+	reach  []reach     // by id; nil if there are no flows
+	chosen *spirv.Inst // the first instruction by which one is
+
 	warnings []program.Diagnostic
 	steps    int // remaining steps of searches for warnings
 
@@ -107,7 +112,9 @@ type idInfo struct {
 	block  int32 // of the function
 	num    int32 // of a constant, variable or function: its index
 	flags  uint8
-	root   spirv.ID // of a pointer: the variable or parameter that it leads into
+	// root is, of a pointer, the variable or parameter that it leads into; or, where it
+	// is chosen when the program runs, the instruction that chooses.
+	root spirv.ID
 }
 
 type idKind uint8
@@ -129,7 +136,7 @@ const (
 func (v *verifier) program() (*Program, *program.Refusal) {
 	v.ids = make([]idInfo, max(v.m.Bound, 1))
 	for _, step := range []func() *program.Refusal{
-		v.preamble, v.annotations, v.assign, v.globals, v.interfaces, v.code, v.decorated, v.calls, v.flow,
+		v.preamble, v.annotations, v.assign, v.globals, v.interfaces, v.code, v.pointers, v.decorated, v.calls, v.flow,
 	} {
 		if r := step(); r != nil {
 			return nil, r

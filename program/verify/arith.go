@@ -184,12 +184,9 @@ func anyAll(v *verifier, in *spirv.Inst, t *typ) *program.Refusal {
 }
 
 func selectOp(v *verifier, in *spirv.Inst, t *typ) *program.Refusal {
-	if t.kind == kPointer {
-		return v.refuse(CodePointer, in, "a choice of pointers")
-	}
-
 	c := v.arg(in, 0)
 	switch newer := v.m.Version >= version14; {
+	case t.kind == kPointer && c.isScalar(kBool):
 	case t.lanes() == 0 && !newer:
 		return v.badResult(in, "a scalar or vector, as it is to be before SPIR-V 1.4")
 	case !c.is(kBool) || c.lanes() != t.lanes() && (c.lanes() != 1 || !newer):
@@ -199,6 +196,11 @@ func selectOp(v *verifier, in *spirv.Inst, t *typ) *program.Refusal {
 	for i := 1; i < 3; i++ {
 		if v.arg(in, i) != t {
 			return v.badOperand(in, i, "of the result's type")
+		}
+		if t.kind == kPointer && v.cur.bad == nil {
+			if r := v.becomes(in, in.Result, in.Arg(i)); r != nil {
+				return r
+			}
 		}
 	}
 

@@ -193,14 +193,16 @@ func (v *verifier) gather(fn *function) *program.Refusal {
 	}
 
 	for _, in := range fn.atomics {
-		p := v.info(in.Arg(0))
-		if b, _ := v.bufferOf(in.Arg(0)); b >= 0 && p.typ.class != spirv.StorageClassWorkgroup {
-			sort := atomicOrder[in.Op]
-			used := in.Result != 0 && v.ids[in.Result].flags&isUsed != 0
-			if used || sort == 0 && in.Op != spirv.OpAtomicLoad {
-				sort = ordered
-			}
-			v.iface.buffers[b].orders |= sort
+		if v.info(in.Arg(0)).typ.class == spirv.StorageClassWorkgroup {
+			continue
+		}
+		sort := atomicOrder[in.Op]
+		used := in.Result != 0 && v.ids[in.Result].flags&isUsed != 0
+		if used || sort == 0 && in.Op != spirv.OpAtomicLoad {
+			sort = ordered
+		}
+		for at := v.reachOf(in.Arg(0)).buffers; at != 0; at &= at - 1 {
+			v.iface.buffers[bits.TrailingZeros32(at)].orders |= sort
 		}
 	}
 

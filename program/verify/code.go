@@ -17,6 +17,7 @@ type function struct {
 	globals []spirv.ID // variables outside functions that it names, with repeats
 
 	use     [program.MaxBindings]program.Access
+	through []through
 	atomics []*spirv.Inst
 
 	instructions uint64 // with calls expanded, from calls on
@@ -125,8 +126,12 @@ func (v *verifier) parameter(in *spirv.Inst, t *typ) *program.Refusal {
 	}
 
 	if t.kind == kPointer {
-		switch t.class {
-		case spirv.StorageClassFunction, spirv.StorageClassPrivate, spirv.StorageClassWorkgroup:
+		switch {
+		case t.class == spirv.StorageClassFunction, t.class == spirv.StorageClassPrivate, t.class == spirv.StorageClassWorkgroup:
+		case v.choosable(t):
+			if v.chosen == nil {
+				v.chosen = in
+			}
 		default:
 			return v.refuse(CodePointer, in, "a pointer to storage class %v is handed to a function", t.class)
 		}
@@ -194,7 +199,10 @@ func (v *verifier) resultOf(fn *function, in *spirv.Inst, t *typ) *program.Refus
 	i := &v.ids[in.Result]
 	*i = idInfo{what: isValue, typ: t, fn: v.cur.fn, block: v.cur.at, num: -1}
 	if t.kind == kPointer {
-		i.root, i.flags, i.member = v.cur.root, v.cur.rootFlags&(noWrite|noRead), v.cur.member
+		i.root, i.flags, i.member = v.cur.root, v.cur.rootFlags&(noWrite|noRead|inMatrix), v.cur.member
+		if i.root == 0 {
+			i.root = in.Result // chosen when the program runs
+		}
 		fn.registers += 8
 		return nil
 	}
@@ -235,8 +243,13 @@ func (v *verifier) instruction(fn *function, in *spirv.Inst) *program.Refusal {
 	}
 
 	if t.kind == kPointer {
+		v.cur.root, v.cur.rootFlags, v.cur.member = 0, 0, 0
 		switch in.Op {
 		case spirv.OpAccessChain, spirv.OpInBoundsAccessChain, spirv.OpCopyObject:
+		case spirv.OpSelect, spirv.OpLoad, spirv.OpUndef, spirv.OpFunctionCall:
+			if r := v.chooses(in, t); r != nil {
+				return r
+			}
 		default:
 			return v.refuse(CodePointer, in, "a pointer from %v", in.Op)
 		}
@@ -321,8 +334,13 @@ func (v *verifier) terminator(fn *function, b *spirv.Block) *program.Refusal {
 
 	case spirv.OpReturnValue:
 		v.cur.small = true
-		if t := v.arg(in, 0); v.cur.bad == nil && t != fn.typ.elem {
+		t := v.arg(in, 0)
+		switch {
+		case v.cur.bad != nil:
+		case t != fn.typ.elem:
 			return v.refuse(CodeReturn, in, "%%%d is not of the function's type", in.Arg(0))
+		case t.kind == kPointer:
+			return v.becomes(in, fn.f.ID(), in.Arg(0))
 		}
 
 	default:
@@ -347,7 +365,7 @@ func call(v *verifier, in *spirv.Inst, t *typ) *program.Refusal {
 	if ft == nil || ft.kind != kFunction || ft.elem != t {
 		return v.refuse(CodeCall, in, "the result type is not the callee's")
 	}
-	if len(in.Args)-1 != len(ft.members) {
+	if len(in.Args)-1 != len(ft.members) || len(callee.f.Params) != len(ft.members) {
 		return v.refuse(CodeCall, in, "%d arguments of %d", len(in.Args)-1, len(ft.members))
 	}
 
@@ -355,13 +373,14 @@ func call(v *verifier, in *spirv.Inst, t *typ) *program.Refusal {
 		if a := v.arg(in, i+1); v.cur.bad == nil && a != want {
 			return v.refuse(CodeCall, in, "argument %%%d is not of the parameter's type", in.Arg(i+1))
 		}
-		if want.kind == kPointer {
-			v.stored(in.Arg(i + 1))
-			v.stored(in.Arg(i + 1)) // how often the callee does is not known
-			if what := v.info(in.Arg(i + 1)).what; what != isVariable && what != isParameter {
-				return v.refuse(CodePointer, in, "the argument %%%d points into a variable; it is to be the variable or a parameter", in.Arg(i+1))
+		if want.kind == kPointer && v.cur.bad == nil {
+			if r := v.handed(in, want, callee.f.Params[i].Result, in.Arg(i+1)); r != nil {
+				return r
 			}
 		}
+	}
+	if t.kind == kPointer {
+		v.flows = append(v.flows, edge{in.Result, callee.f.ID()})
 	}
 
 	fn := &v.functions[v.cur.fn-1]

@@ -66,10 +66,10 @@ func (v *verifier) declareConstant(in *spirv.Inst) *program.Refusal {
 		return v.refuse(CodeConstant, in, "%%%d is no type", in.Type)
 	}
 
-	if !t.value() || t.kind == kPointer {
-		if t.kind == kPointer {
-			return v.refuse(CodePointer, in, "a constant pointer")
-		}
+	switch {
+	case t.kind == kPointer && (!v.choosable(t) || in.Op != spirv.OpConstantNull && in.Op != spirv.OpUndef):
+		return v.refuse(CodePointer, in, "a constant pointer")
+	case !t.value():
 		return v.refuse(CodeConstant, in, "no value has the type %%%d", in.Type)
 	}
 
@@ -81,7 +81,7 @@ func (v *verifier) declareConstant(in *spirv.Inst) *program.Refusal {
 	var r *program.Refusal
 	switch in.Op {
 	case spirv.OpUndef:
-		v.ids[in.Result] = idInfo{what: isUndef, typ: t}
+		v.ids[in.Result] = idInfo{what: isUndef, typ: t, root: in.Result}
 		return nil
 
 	case spirv.OpConstantTrue, spirv.OpConstantFalse, spirv.OpSpecConstantTrue, spirv.OpSpecConstantFalse:
@@ -129,7 +129,7 @@ func (v *verifier) declareConstant(in *spirv.Inst) *program.Refusal {
 		return r
 	}
 
-	v.ids[in.Result] = idInfo{what: isConstant, typ: t, num: int32(len(v.consts))}
+	v.ids[in.Result] = idInfo{what: isConstant, typ: t, num: int32(len(v.consts)), root: in.Result}
 	v.consts = append(v.consts, c)
 	return nil
 }

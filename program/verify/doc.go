@@ -15,7 +15,9 @@
 //   - calls form no cycle, and call what they name; the sizes of variables, values
 //     and the program with calls expanded are within Limits
 //   - a pointer leads into one variable or parameter, found by following access chains
-//     and copies back; buffers have explicit layouts without overlap
+//     and copies back; where Program.Chosen is set, one to a buffer or to shared memory
+//     may also come from a choice, a call, a variable that holds pointers, or nowhere
+//   - buffers have explicit layouts without overlap
 //   - bindings are read and written only as Info permits
 //
 // Nothing is known of values: engines check indexes, divisors and the lanes that
@@ -24,5 +26,5 @@
 //
 // The checks follow the module's order: preamble ─► annotations ─► globals ─►
 // interfaces ─► code (rules, arith, composite, memory, group, glsl, structure) ─►
-// calls ─► flow (uniform, races: warnings) ─► result (manifest).
+// pointers ─► calls ─► flow (uniform, races: warnings) ─► result (manifest).
 package verify

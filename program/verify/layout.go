@@ -39,6 +39,7 @@ const (
 	noRead
 	inInterface // of a variable: the entry point names it
 	isUsed      // of a result
+	inMatrix    // of a pointer: to a part of a matrix
 )
 
 // maxExtent bounds the fixed size of a buffer's type, so that offsets within it fit

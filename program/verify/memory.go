@@ -29,6 +29,11 @@ func (v *verifier) touch(in *spirv.Inst, id spirv.ID, p *typ, access program.Acc
 	}
 
 	if p.class == spirv.StorageClassStorageBuffer || p.class == spirv.StorageClassUniform {
+		if v.info(i.root).what != isVariable {
+			fn := &v.functions[v.cur.fn-1]
+			fn.through = append(fn.through, through{in, id, access})
+			return nil
+		}
 		b, n := v.bufferOf(id)
 		if n > 1 || b >= 0 && i.member == 0 && v.info(i.root).typ.elem.kind == kArray {
 			return v.refuse(CodeBinding, in, "an access to an array of buffers as a whole")
@@ -63,6 +68,9 @@ func load(v *verifier, in *spirv.Inst, t *typ) *program.Refusal {
 	if p.elem != t {
 		return v.badResult(in, "what the pointer points to")
 	}
+	if t.kind == kPointer {
+		v.flows = append(v.flows, edge{in.Result, v.info(in.Arg(0)).root})
+	}
 	if r := v.memoryOperands(in, 1, len(in.Args), loadModel, p); r != nil {
 		return r
 	}
@@ -76,6 +84,11 @@ func store(v *verifier, in *spirv.Inst, _ *typ) *program.Refusal {
 	}
 	if a := v.arg(in, 1); a != p.elem || !a.value() {
 		return v.badOperand(in, 1, "what the pointer points to")
+	}
+	if p.elem.kind == kPointer {
+		if r := v.becomes(in, v.info(in.Arg(0)).root, in.Arg(1)); r != nil {
+			return r
+		}
 	}
 	if r := v.memoryOperands(in, 2, len(in.Args), storeModel, p); r != nil {
 		return r
@@ -98,6 +111,8 @@ func copyMemory(v *verifier, in *spirv.Inst, _ *typ) *program.Refusal {
 	switch t := to.elem; {
 	case t != from.elem || !t.value():
 		return v.badOperand(in, 1, "a pointer to what the first one points to")
+	case t.kind == kPointer:
+		v.flows = append(v.flows, edge{v.info(in.Arg(0)).root, v.info(in.Arg(1)).root})
 	case t.bytes > uint64(v.lim.ValueBytes):
 		return v.refuse(CodeLarge, in, "a value of %d bytes; the limit is %d", t.bytes, v.lim.ValueBytes)
 	case t.launch:
@@ -181,7 +196,7 @@ func accessChain(v *verifier, in *spirv.Inst, t *typ) *program.Refusal {
 	}
 
 	base := v.info(in.Arg(0))
-	flags, member := base.flags&(noWrite|noRead), base.member
+	flags, member := base.flags&(noWrite|noRead|inMatrix), base.member
 	e := p.elem
 	for i := 1; i < len(in.Args); i++ {
 		if i == 1 && e.kind == kArray && member == 0 && v.isBufferArray(base.root, e) {
@@ -211,6 +226,9 @@ func accessChain(v *verifier, in *spirv.Inst, t *typ) *program.Refusal {
 			if r := v.index(in, i); r != nil {
 				return r
 			}
+			if e.kind == kMatrix {
+				flags |= inMatrix
+			}
 			e = e.elem
 
 		default:
@@ -233,6 +251,9 @@ func arrayLength(v *verifier, in *spirv.Inst, t *typ) *program.Refusal {
 	p, r := v.pointer(in, 0)
 	if r != nil {
 		return r
+	}
+	if v.info(v.info(in.Arg(0)).root).what != isVariable {
+		return v.refuse(CodePointer, in, "the length of an array in a buffer that is chosen when the program runs")
 	}
 	if p.elem.kind != kStruct || len(p.elem.members) == 0 {
 		return v.badOperand(in, 0, "a pointer to a struct")

@@ -13,7 +13,10 @@ func (v *verifier) phiType(fn *function, in *spirv.Inst) *program.Refusal {
 		return v.refuse(CodeResult, in, "no value has the type %%%d", in.Type)
 	}
 	if t.kind == kPointer {
-		return v.refuse(CodePointer, in, "a choice of pointers")
+		v.cur.root, v.cur.rootFlags, v.cur.member = 0, 0, 0
+		if r := v.chooses(in, t); r != nil {
+			return r
+		}
 	}
 	return v.resultOf(fn, in, t)
 }
@@ -46,13 +49,23 @@ func (v *verifier) phis(fn *function) *program.Refusal {
 
 				seen[p] = n
 				x := v.info(in.Arg(k))
-				if x.what != isConstant && x.what != isUndef && x.what != isParameter && x.what != isValue {
+				if x.what != isConstant && x.what != isUndef && x.what != isParameter && x.what != isValue && x.what != isVariable {
 					return v.refuse(CodePhi, in, "%%%d is no value", in.Arg(k))
 				}
 
 				x.flags |= isUsed
 				if x.typ != v.ids[in.Result].typ {
 					return v.refuse(CodePhi, in, "%%%d is not of the result's type", in.Arg(k))
+				}
+				if x.typ.kind == kPointer {
+					if r := v.becomes(in, in.Result, in.Arg(k)); r != nil {
+						return r
+					}
+					if x.what == isVariable && x.fn == 0 {
+						if r := v.global(in, in.Arg(k), x); r != nil {
+							return r
+						}
+					}
 				}
 				if x.fn != 0 && (x.fn != v.cur.fn || c.Reachable(p) && !c.Dominates(int(x.block), p)) {
 					return v.refuse(CodeUse, in, "the definition of %%%d does not dominate the predecessor %%%d", in.Arg(k), in.Arg(k+1))

@@ -40,6 +40,8 @@ var capabilities = map[spirv.Capability]capability{
 	spirv.CapabilityVulkanMemoryModel:                  {version: version15, extension: extModel},
 	spirv.CapabilityVulkanMemoryModelDeviceScope:       {version: version15, extension: extModel},
 	spirv.CapabilityAtomicFloat32AddEXT:                {extension: extFAdd},
+	spirv.CapabilityVariablePointersStorageBuffer:      {version: version13, extension: extPointers},
+	spirv.CapabilityVariablePointers:                   {version: version13, extension: extPointers, implies: []spirv.Capability{spirv.CapabilityVariablePointersStorageBuffer}},
 	spirv.CapabilityDenormPreserve:                     {version: version14, extension: extFloats},
 	spirv.CapabilitySignedZeroInfNanPreserve:           {version: version14, extension: extFloats},
 	spirv.CapabilityRoundingModeRTE:                    {version: version14, extension: extFloats},
@@ -48,17 +50,18 @@ var capabilities = map[spirv.Capability]capability{
 var group = []spirv.Capability{spirv.CapabilityGroupNonUniform}
 
 const (
-	extStorage = "SPV_KHR_storage_buffer_storage_class"
-	ext16      = "SPV_KHR_16bit_storage"
-	ext8       = "SPV_KHR_8bit_storage"
-	extModel   = "SPV_KHR_vulkan_memory_model"
-	extFAdd    = "SPV_EXT_shader_atomic_float_add"
-	extNothing = "SPV_KHR_non_semantic_info"
-	extFloats  = "SPV_KHR_float_controls"
+	extStorage  = "SPV_KHR_storage_buffer_storage_class"
+	ext16       = "SPV_KHR_16bit_storage"
+	ext8        = "SPV_KHR_8bit_storage"
+	extModel    = "SPV_KHR_vulkan_memory_model"
+	extFAdd     = "SPV_EXT_shader_atomic_float_add"
+	extNothing  = "SPV_KHR_non_semantic_info"
+	extFloats   = "SPV_KHR_float_controls"
+	extPointers = "SPV_KHR_variable_pointers"
 )
 
 var extensions = map[string]bool{
-	extStorage: true, ext16: true, ext8: true, extModel: true, extFAdd: true, extNothing: true,
+	extStorage: true, ext16: true, ext8: true, extModel: true, extFAdd: true, extNothing: true, extPointers: true,
 	"SPV_GOOGLE_decorate_string": true, "SPV_GOOGLE_hlsl_functionality1": true, "SPV_GOOGLE_user_type": true,
 	"SPV_KHR_no_integer_wrap_decoration": true, "SPV_KHR_subgroup_uniform_control_flow": true, extFloats: true,
 }

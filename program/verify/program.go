@@ -33,6 +33,10 @@ type Program struct {
 	// Lengths are the lengths of array types, by type; of the dynamic array there is
 	// none.
 	Lengths map[spirv.ID]uint32
+	// Chosen is the first instruction by which a pointer leads where only the run of
+	// the program tells: into one of several variables, or into a part of one that a
+	// function was handed; nil if there is none.
+	Chosen *spirv.Inst
 	// Constants are the values of specialisation constants that the manifest sets.
 	Constants map[spirv.ID]uint64
 }

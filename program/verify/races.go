@@ -55,8 +55,8 @@ func (r *races) variable(pointer spirv.ID) (uint, bool) {
 	if i.typ.class != spirv.StorageClassWorkgroup {
 		return 0, false
 	}
-	n := r.v.info(i.root).num
-	return uint(min(n, 63)), n >= 0
+	root := r.v.info(i.root)
+	return uint(min(root.num, 63)), root.what == isVariable && root.num >= 0
 }
 
 // write is the place of a write. All passes visit writes in the same order.

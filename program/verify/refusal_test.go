@@ -80,7 +80,7 @@ func offset(module []byte, op spirv.Opcode, n int) int {
 
 func TestRefusals(t *testing.T) {
 	seen := map[verify.Code]bool{}
-	for _, list := range [][]refused{outsideCases, invalidCases, flowCases, machineCases} {
+	for _, list := range [][]refused{outsideCases, invalidCases, flowCases, machineCases, pointerCases} {
 		for _, c := range list {
 			b := spirvtest.New()
 			c.build(b)
@@ -112,7 +112,7 @@ func TestRefusals(t *testing.T) {
 
 var outsideCases = []refused{
 	{verify.CodeCapability, spirv.OpCapability, -1, "Geometry", func(b *builder) { b.Capability(spirv.CapabilityGeometry); empty(b) }},
-	{verify.CodeExtension, spirv.OpExtension, 0, "SPV_KHR_variable_pointers", func(b *builder) { b.Extension("SPV_KHR_variable_pointers"); empty(b) }},
+	{verify.CodeExtension, spirv.OpExtension, 0, "SPV_KHR_ray_query", func(b *builder) { b.Extension("SPV_KHR_ray_query"); empty(b) }},
 	{verify.CodeImport, spirv.OpExtInstImport, 0, "OpenCL.std", func(b *builder) { b.Import("OpenCL.std"); empty(b) }},
 	{verify.CodeModel, spirv.OpMemoryModel, 0, "OpenCL", func(b *builder) {
 		b.Model(spirv.AddressingModelLogical, spirv.MemoryModelOpenCL)

@@ -18,6 +18,7 @@ func (v *verifier) result() (*Program, *program.Refusal) {
 		BlockIDs:  v.iface.block.ids,
 		Sizes:     v.iface.sizes,
 		Constants: v.specialised,
+		Chosen:    v.chosen,
 		Info: program.Info{
 			Name:           v.manifest.Name,
 			Entry:          v.iface.entryName,

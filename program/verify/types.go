@@ -2,6 +2,7 @@ package verify
 
 import (
 	"math"
+	"slices"
 
 	"capgpu/program"
 	"capgpu/program/spirv"
@@ -36,14 +37,15 @@ type typ struct {
 	class   spirv.StorageClass
 	length  spirv.ID // constant of an array's length
 
-	bytes   uint64 // in memory without explicit layout, naturally aligned; saturates at huge
-	align   uint32
-	depth   int
-	bits    uint8 // widths in it, one bit each: see has*
-	dynamic bool  // its size depends on the length of the dynamic array
-	launch  bool  // its size depends on that, or on the workgroup's size
-	layout  *layout
-	leaf    program.Type // the scalar type of all its parts, "" if there is no single one
+	bytes    uint64 // in memory without explicit layout, naturally aligned; saturates at huge
+	align    uint32
+	depth    int
+	bits     uint8 // widths in it, one bit each: see has*
+	dynamic  bool  // its size depends on the length of the dynamic array
+	launch   bool  // its size depends on that, or on the workgroup's size
+	layout   *layout
+	matrices bool         // it is or has a matrix
+	leaf     program.Type // the scalar type of all its parts, "" if there is no single one
 }
 
 // huge is more bytes than anything may have.
@@ -134,11 +136,13 @@ func (v *verifier) declare(in *spirv.Inst) *program.Refusal {
 	if t.depth > v.lim.TypeDepth {
 		return v.refuse(CodeDeep, in, "types nested deeper than %d", v.lim.TypeDepth)
 	}
-	if t.kind != kArray && t.kind != kRuntimeArray && t.kind != kStruct && v.declared(in) {
+	if t.kind != kArray && t.kind != kRuntimeArray && t.kind != kStruct && t.kind != kPointer && v.declared(in) {
 		return v.refuse(CodeDeclaration, in, "the type is declared before")
 	}
 
 	t.leaf = t.findLeaf()
+	t.matrices = t.kind == kMatrix || t.kind != kPointer && t.kind != kFunction &&
+		(t.elem != nil && t.elem.matrices || slices.ContainsFunc(t.members, func(m *typ) bool { return m.matrices }))
 	v.types = append(v.types, t) // never beyond its capacity: pointers into it stay
 	v.ids[in.Result] = idInfo{what: isType, typ: &v.types[len(v.types)-1]}
 	return nil
@@ -306,11 +310,12 @@ func (v *verifier) declarePointer(in *spirv.Inst, t *typ) *program.Refusal {
 	if e.kind == kFunction {
 		return v.refuse(CodeDispatch, in, "a pointer to a function")
 	}
-	if e.bits&hasPointer != 0 {
+	if e.bits&hasPointer != 0 && (class != spirv.StorageClassFunction && class != spirv.StorageClassPrivate || !v.choosable(e)) {
 		return v.refuse(CodePointer, in, "a pointer to a pointer")
 	}
 
 	t.kind, t.class, t.elem, t.bits, t.depth = kPointer, class, e, hasPointer, e.depth
+	t.bytes, t.align = 8, 8
 	return nil
 }
 
@@ -319,7 +324,7 @@ func (v *verifier) declareFunction(in *spirv.Inst, t *typ) *program.Refusal {
 	if t.elem == nil || t.elem.kind != kVoid && !t.elem.value() {
 		return v.refuse(CodeDeclaration, in, "a result of %%%d, which is no type of values", in.Arg(0))
 	}
-	if t.elem.kind == kPointer {
+	if t.elem.kind == kPointer && !v.choosable(t.elem) {
 		return v.refuse(CodePointer, in, "a function that returns a pointer")
 	}
 

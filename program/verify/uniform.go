@@ -239,10 +239,10 @@ func (u *uniformity) call(f *flowState, b int, in *spirv.Inst) bool {
 
 	for i := range callee.f.Params {
 		p, a := callee.f.Params[i].Result, in.Arg(i+1)
+		if u.value[a] {
+			u.set(&u.value[p])
+		}
 		if callee.typ.members[i].kind != kPointer {
-			if u.value[a] {
-				u.set(&u.value[p])
-			}
 			continue
 		}
 		if root := u.v.info(a).root; u.holds[root] {

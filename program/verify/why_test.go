@@ -14,7 +14,7 @@ import (
 func TestWhy(t *testing.T) {
 	b := spirvtest.New()
 	b.Capability(spirv.CapabilityGeometry)
-	b.Extension("SPV_KHR_variable_pointers")
+	b.Extension("SPV_KHR_ray_query")
 	b.Decorate(b.Shared(b.Uint(32)), spirv.DecorationFlat)
 	b.Declare(spirv.OpTypeSampler, b.ID())
 	kernel(b, func() {
@@ -27,7 +27,7 @@ func TestWhy(t *testing.T) {
 		says = append(says, d.Code+": "+d.Message)
 	}
 	require.Equal(t, []string{
-		`SPV-2002: extension "SPV_KHR_variable_pointers" is outside the profile`,
+		`SPV-2002: extension "SPV_KHR_ray_query" is outside the profile`,
 		"SPV-2001: capability Geometry is outside the profile",
 		"SPV-2013: decoration Flat is outside the profile",
 		"SPV-2011: OpTypeSampler: outside the profile",

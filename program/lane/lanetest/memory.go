@@ -200,8 +200,14 @@ func (v *variable) put(t *typ, off, bits uint64) {
 	}
 }
 
+// nowhere is the fault of an access by a pointer to nothing.
+var nowhere = &fault{outcome.OutOfBounds, outcome.NoBinding, 0, 0}
+
 // load reads the target of a pointer.
 func (m *machine) load(p *pointer) (value, *fault) {
+	if p == nil {
+		return value{}, nowhere
+	}
 	v := p.variable
 	t, off, in, ok := m.place(p)
 	if !v.inMemory() {
@@ -261,6 +267,9 @@ func flatten(t *typ, v value, numbers []uint64) []uint64 {
 // store writes the target of a pointer: number by number, until one is out of
 // range.
 func (m *machine) store(p *pointer, x value) *fault {
+	if p == nil {
+		return nowhere
+	}
 	v := p.variable
 	t, off, in, ok := m.place(p)
 	if !v.inMemory() {
@@ -304,6 +313,9 @@ func (m *machine) arrayLength(p *pointer, member uint32) uint64 {
 
 // atomicOp does an atomic operation and returns the old value.
 func (m *machine) atomicOp(in *spirv.Inst, p *pointer, operands []uint64) (uint64, *fault) {
+	if p == nil {
+		return 0, nowhere
+	}
 	v := p.variable
 	t, off, _, ok := m.place(p)
 	if bad := v.reach(t, off, ok, 0); bad != nil {

@@ -30,6 +30,7 @@ const (
 	outHalves
 	atomicWords
 	outStructs
+	outMore
 	bindings
 )
 
@@ -108,6 +109,7 @@ type generator struct {
 	wild    bool // may trap
 	long    bool // has 64-bit types
 	small   bool // has 8- and 16-bit types
+	chosen  bool // has pointers that are chosen when it runs
 	budget  int
 	palette []shape // types that the program has most of
 
@@ -124,12 +126,14 @@ type generator struct {
 		slot        spirv.ID // Private: the number of the lane in the launch
 		own         spirv.ID // Workgroup: an element for each lane
 		ownType     *tree
-		swap        spirv.ID // Workgroup: for exchanges between lanes
-		swapDynamic bool     // it is the dynamic array
-		atoms       spirv.ID // Workgroup: for atomics
-		floats      spirv.ID // likewise
-		longs       spirv.ID // likewise
-		one         spirv.ID // Workgroup: written by one lane
+		swap        spirv.ID    // Workgroup: for exchanges between lanes
+		swapDynamic bool        // it is the dynamic array
+		atoms       spirv.ID    // Workgroup: for atomics
+		floats      spirv.ID    // likewise
+		longs       spirv.ID    // likewise
+		one         spirv.ID    // Workgroup: written by one lane
+		mine        [2]spirv.ID // Workgroup: an element for each lane
+		picks       []spirv.ID  // functions that return pointers
 		private     []variableOf
 		structs     *tree
 		region      int
@@ -181,6 +185,7 @@ func Random(t *Tape) *Case {
 	g.wild = g.n(5) == 4
 	g.long = g.n(2) == 1
 	g.small = g.n(3) == 2
+	g.chosen = g.n(4) == 3
 	g.budget = 10 + g.n(60)*g.n(20)
 	if g.n(3) == 2 {
 		g.Version = 0x10500
@@ -196,6 +201,7 @@ func Random(t *Tape) *Case {
 	}
 
 	g.declare()
+	g.picks()
 	for range g.n(3) {
 		g.helper()
 	}
@@ -306,8 +312,9 @@ func (g *generator) declare() {
 		g.mem.longs = g.Shared(g.Array(g.Int(64), g.U32(cells), 0))
 	}
 
+	g.declarePointers()
 	g.specials()
-	for i, name := range []string{"inWords", "inFloats", "outWords", "outFloats", "outLongs", "outDoubles", "outBytes", "outShorts", "outHalves", "atomicWords", "outStructs"} {
+	for i, name := range []string{"inWords", "inFloats", "outWords", "outFloats", "outLongs", "outDoubles", "outBytes", "outShorts", "outHalves", "atomicWords", "outStructs", "outMore"} {
 		if g.mem.buffers[i] != 0 {
 			g.Name(g.mem.buffers[i], name)
 		}

@@ -7,7 +7,7 @@ import "capgpu/program/spirv"
 // in randomlanes.go, and control flow in randomflow.go.
 func (g *generator) statement() bool {
 	deep := g.f.nesting > 4
-	switch g.n(30) {
+	switch g.n(31) {
 	case 0, 1:
 		g.compute()
 
@@ -75,6 +75,8 @@ func (g *generator) statement() bool {
 		g.guarded()
 	case 29:
 		g.strided()
+	case 30:
+		g.pointers()
 	}
 
 	return true

@@ -8,8 +8,8 @@ import (
 // fill fills the bindings and push constants.
 func (g *generator) fill(c *Case) {
 	all := int(g.launch.grid.X*g.launch.grid.Y*g.launch.grid.Z) * g.launch.lanes
-	elements := [bindings]int{64 + 80*g.launch.lanes, 64 + 80*g.launch.lanes, all * slots, all * slots, all * slots, all * slots, all * slots, all * slots, all * slots, regions * cells, 0}
-	bytes := [bindings]int{4, 4, 4, 4, 8, 8, 4, 2, 4, 4, 0}
+	elements := [bindings]int{64 + 80*g.launch.lanes, 64 + 80*g.launch.lanes, all * slots, all * slots, all * slots, all * slots, all * slots, all * slots, all * slots, regions * cells, 0, all * slots}
+	bytes := [bindings]int{4, 4, 4, 4, 8, 8, 4, 2, 4, 4, 0, 4}
 	for i := range bindings {
 		n := elements[i] * bytes[i]
 		if i == outStructs {

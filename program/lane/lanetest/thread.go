@@ -178,6 +178,10 @@ func (t *thread) step() {
 
 	case spirv.OpAccessChain, spirv.OpInBoundsAccessChain:
 		p := t.value(in.Arg(0)).ptr
+		if p == nil {
+			t.set(in, value{})
+			break
+		}
 		path := slices.Clone(p.path)
 		first := 1
 		if len(p.variable.buffers) > 0 {
