@@ -126,3 +126,29 @@ func TestChosenMisaligned(t *testing.T) {
 	require.Equal(t, outcome.Trap{Kind: outcome.Misaligned, Binding: 1, Offset: 4, Lane: 3}, r.Trap)
 	require.Equal(t, make([]byte, 8), l.Bindings[0], "nothing is stored")
 }
+
+// TestLoadsOfBuffers: two loads of one word are two, also without Volatile.
+func TestLoadsOfBuffers(t *testing.T) {
+	b := spirvtest.New()
+	u := b.Uint(32)
+	x := b.Buffer(0, u, 4)
+	main := b.Func(b.Void())
+	at := b.Access(spirv.StorageClassStorageBuffer, u, x, b.U32(0), b.U32(0))
+	first := b.Load(u, at)
+	b.Op(spirv.OpAtomicIAdd, u, at, b.U32(uint32(spirv.ScopeDevice)), b.U32(0), b.U32(1))
+	b.Store(b.Access(spirv.StorageClassStorageBuffer, u, x, b.U32(0), b.U32(1)), b.Op(spirv.OpISub, u, b.Load(u, at), first))
+	b.Return()
+	b.End()
+	b.Compute(main, "main", 1, 1, 1)
+	require.Equal(t, lane.Words(6, 1), runWords(t, b.Bytes(), lane.Words(5, 0)))
+}
+
+func runWords(t *testing.T, module, words []byte) []byte {
+	p, err := verify.Admit(module, verify.DefaultLimits())
+	require.NoError(t, err)
+	k, err := lane.Compile(p, lane.Options{})
+	require.NoError(t, err)
+	l := &lane.Launch{Grid: program.Dim3{X: 1, Y: 1, Z: 1}, Bindings: [][]byte{words}}
+	require.Equal(t, lane.Result{}, k.NewWorker().Run(l, 0, 1, nil))
+	return words
+}

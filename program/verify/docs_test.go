@@ -1,6 +1,7 @@
 package verify_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -78,6 +79,7 @@ func TestMachinePage(t *testing.T) {
 		require.Contains(t, page, code)
 		line := string(regexp.MustCompile(`(?m)^\| ` + code + ` .*$`).Find(data))
 		_, have := verify.Codes[code]
+		have = have || code == "E-GPU-4017" // beside the code of the instruction
 		switch {
 		case have && code[0] == 'W':
 			require.Contains(t, line, "Warned of")
@@ -86,6 +88,28 @@ func TestMachinePage(t *testing.T) {
 		case code[0] != 'P':
 			require.Contains(t, line, "Cannot arise", code)
 		}
+	}
+
+	// Each code that the page calls refused or warned of has a test.
+	tested := map[string]bool{"E-GPU-4017": true, verify.WarnSystem: true} // TestSystemScope
+	for _, c := range machineCases {
+		tested[c.code] = true
+	}
+	marked, err := filepath.Glob("testdata/warn/*.comp")
+	require.NoError(t, err)
+	for _, file := range marked {
+		source, err := os.ReadFile(file)
+		require.NoError(t, err)
+		for _, code := range regexp.MustCompile(`W-GPU-\d+`).FindAllString(string(source), -1) {
+			tested[code] = true
+		}
+	}
+	for code := range verify.Codes {
+		require.True(t, tested[code] || strings.HasPrefix(code, "SPV-"), "no test has %s", code)
+	}
+
+	for _, limit := range []int{program.MaxStackBytes, program.MaxSharedBytes} {
+		require.Contains(t, string(data), fmt.Sprintf("%d,%03d bytes", limit/1000, limit%1000))
 	}
 
 	require.Len(t, page, len(machine), "a diagnostic that the clause does not have")

@@ -104,6 +104,53 @@ var machineCases = []refused{
 		s := b.Shared(b.Float(64))
 		kernel(b, func() { b.Op(spirv.OpAtomicExchange, b.Float(64), s, b.U32(1), b.U32(0), b.F64(1)) })
 	}},
+	{verify.CodeAtomicType, spirv.OpCapability, -1, "AtomicFloat64AddEXT", func(b *builder) {
+		b.Capability(spirv.CapabilityAtomicFloat64AddEXT)
+		empty(b)
+	}},
+	{verify.CodePanic, spirv.OpKill, 0, "E-GPU-4017: %", func(b *builder) {
+		f := b.Func(b.Void())
+		b.Do(spirv.OpKill)
+		b.End()
+		kernel(b, func() { b.Call(b.Void(), f) })
+	}},
+	{verify.CodeAtomicMemory, spirv.OpAtomicIAdd, 0, "PushConstant", func(b *builder) {
+		p := b.Push([]uint32{0}, b.Uint(32))
+		kernel(b, func() {
+			at := b.Access(spirv.StorageClassPushConstant, b.Uint(32), p, b.U32(0))
+			b.Op(spirv.OpAtomicIAdd, b.Uint(32), at, b.U32(1), b.U32(0), b.U32(1))
+		})
+	}},
+	{verify.CodeHostMemory, spirv.OpConvertPtrToU, 0, "", func(b *builder) {
+		kernel(b, func() { b.Op(spirv.OpConvertPtrToU, b.Uint(32), b.Local(b.Uint(32))) })
+	}},
+	{verify.CodeDispatch, spirv.OpLoad, 0, "as a value", func(b *builder) {
+		f := b.Func(b.Void())
+		b.Return()
+		b.End()
+		kernel(b, func() { b.Load(b.Uint(32), f) })
+	}},
+	{verify.CodePanic, spirv.OpTerminateInvocation, 0, "", func(b *builder) {
+		main := b.Func(b.Void())
+		b.Do(spirv.OpTerminateInvocation)
+		b.End()
+		b.Compute(main, "main", 1, 1, 1)
+	}},
+	{verify.CodeHeap, spirv.OpTypePointer, 0, "generic pointers", func(b *builder) {
+		b.Pointer(spirv.StorageClassGeneric, b.Uint(32))
+		empty(b)
+	}},
+	{verify.CodeSemantics, spirv.OpMemoryBarrier, 0, "sequential consistency", func(b *builder) {
+		kernel(b, func() { b.Do(spirv.OpMemoryBarrier, b.U32(2), b.U32(uint32(spirv.MemorySemanticsSequentiallyConsistent))) })
+	}},
+	{verify.CodePointer, spirv.OpGroupNonUniformShuffle, 0, "a pointer from", func(b *builder) {
+		b.Capability(spirv.CapabilityGroupNonUniformShuffle)
+		variablePointers(b, spirv.CapabilityVariablePointers)
+		s := b.Shared(b.Uint(32))
+		kernel(b, func() {
+			b.Op(spirv.OpGroupNonUniformShuffle, b.Pointer(spirv.StorageClassWorkgroup, b.Uint(32)), b.U32(3), s, b.U32(0))
+		})
+	}},
 	{verify.CodeAtomicMemory, spirv.OpAtomicIAdd, 0, "Function", func(b *builder) {
 		kernel(b, func() { b.Op(spirv.OpAtomicIAdd, b.Uint(32), b.Local(b.Uint(32)), b.U32(1), b.U32(0), b.U32(1)) })
 	}},

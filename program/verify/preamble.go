@@ -73,6 +73,11 @@ var foreign = map[spirv.Capability]Code{
 	spirv.CapabilityFunctionPointersINTEL:          CodeDispatch,
 	spirv.CapabilityIndirectReferencesINTEL:        CodeDispatch,
 	spirv.CapabilityVariableLengthArrayINTEL:       CodeHeap,
+	spirv.CapabilityAtomicFloat16AddEXT:            CodeAtomicType,
+	spirv.CapabilityAtomicFloat64AddEXT:            CodeAtomicType,
+	spirv.CapabilityAtomicFloat16MinMaxEXT:         CodeAtomicType,
+	spirv.CapabilityAtomicFloat32MinMaxEXT:         CodeAtomicType,
+	spirv.CapabilityAtomicFloat64MinMaxEXT:         CodeAtomicType,
 }
 
 // preamble checks the sections before names and types.

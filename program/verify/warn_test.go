@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"capgpu/program"
 	"capgpu/program/spirv"
 	"capgpu/program/spirv/spirvtest"
 	"capgpu/program/verify"
@@ -95,4 +96,18 @@ func TestOrderDependent(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, c.want, p.Info.OrderDependent)
 	}
+}
+
+// TestNarrowShuffles: what has 8 or 16 bits is moved among lanes as other numbers are.
+func TestNarrowShuffles(t *testing.T) {
+	b := spirvtest.New()
+	b.Capability(spirv.CapabilityGroupNonUniformShuffle, spirv.CapabilityInt8, spirv.CapabilityInt16, spirv.CapabilityFloat16)
+	kernel(b, func() {
+		for _, x := range []id{b.Uint(8), b.Int(8), b.Uint(16), b.Int(16), b.Float(16)} {
+			b.Op(spirv.OpGroupNonUniformShuffle, x, b.U32(uint32(spirv.ScopeSubgroup)), b.Null(x), b.U32(0))
+		}
+	})
+	p, err := verify.Admit(b.Bytes(), verify.DefaultLimits())
+	require.NoError(t, err)
+	require.Subset(t, p.Info.Features, []program.Feature{program.FeatureI8, program.FeatureI16, program.FeatureF16})
 }
