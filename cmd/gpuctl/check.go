@@ -12,10 +12,11 @@ import (
 )
 
 type checkCmd struct {
-	Program   string `arg:"" help:"A module (.spv), GLSL to be compiled (.comp), a bundle, or the name of a program that comes with the service."`
-	dataArgs  `embed:""`
-	constArgs `embed:""`
-	Subgroup  int `help:"Lanes of a subgroup: 8, 16, 32 or 64." default:"32" placeholder:"N"`
+	Program     string `arg:"" help:"A module (.spv), GLSL to be compiled (.comp, .glsl), a bundle, or the name of a program that comes with the service."`
+	dataArgs    `embed:""`
+	constArgs   `embed:""`
+	compileArgs `embed:""`
+	Subgroup    int `help:"Lanes of a subgroup: 8, 16, 32 or 64." default:"32" placeholder:"N"`
 }
 
 // Help is shown by "gpuctl check --help".
@@ -49,7 +50,7 @@ func (c *checkCmd) Run(ctx context.Context, a *app) error {
 		return err
 	}
 
-	bundle, err := localProgram(ctx, c.Program, true)
+	bundle, err := c.localProgram(ctx, c.Program, true)
 	if err != nil {
 		return err
 	}

@@ -15,9 +15,10 @@ import (
 )
 
 type disasmCmd struct {
-	constArgs `embed:""`
-	Why       bool   `help:"List everything of the module that is outside the profile, not only what it is refused for, and leave its text out."`
-	Program   string `arg:"" help:"A module (.spv), GLSL to be compiled (.comp), a bundle, or the name of a program that comes with the service."`
+	constArgs   `embed:""`
+	compileArgs `embed:""`
+	Why         bool   `help:"List everything of the module that is outside the profile, not only what it is refused for, and leave its text out."`
+	Program     string `arg:"" help:"A module (.spv), GLSL to be compiled (.comp, .glsl), a bundle, or the name of a program that comes with the service."`
 }
 
 // Help is shown by "gpuctl disasm --help".
@@ -29,7 +30,7 @@ Exit status: 0 if the program is admitted, 1 if not.`
 
 // Run prints the module.
 func (c *disasmCmd) Run(ctx context.Context, a *app) error {
-	bundle, err := localProgram(ctx, c.Program, true)
+	bundle, err := c.localProgram(ctx, c.Program, true)
 	if err != nil {
 		return err
 	}
@@ -82,8 +83,8 @@ func (c *disasmCmd) Run(ctx context.Context, a *app) error {
 }
 
 // localProgram is the bundle of a file or of a program of the library.
-func localProgram(ctx context.Context, arg string, debug bool) ([]byte, error) {
-	bundle, isFile, err := programFile(ctx, arg, debug)
+func (c *compileArgs) localProgram(ctx context.Context, arg string, debug bool) ([]byte, error) {
+	bundle, isFile, err := c.programFile(ctx, arg, debug)
 	if isFile || err != nil {
 		return bundle, err
 	}

@@ -172,7 +172,7 @@ func TestSources(t *testing.T) {
 	svc := sessiontest.Start(t, sessiontest.Options{})
 	dir := programFolder(t)
 	env := map[string]string{"CAPGPU_SOCKET": svc.Socket}
-	if _, err := exec.LookPath(compiler); err == nil {
+	if _, err := exec.LookPath(glslang); err == nil {
 		i := gpuctl(context.Background(), env, false, "run", filepath.Join(dir, "scale.comp"), "--in", filepath.Join(dir, "x.npy"), "--inline", "2", "--inline", "-1")
 		require.Zero(t, i.exit, "%s", &i.err)
 		require.Contains(t, i.out.String(), "[3] f64  1 4 -7")
@@ -183,7 +183,7 @@ func TestSources(t *testing.T) {
 		require.Equal(t, exitUsage, i.exit)
 		require.Contains(t, i.err.String(), "undeclared identifier")
 	} else {
-		t.Logf("no %s: sources are not compiled here (Debian: glslang-tools)", compiler)
+		t.Logf("no %s: sources are not compiled here (Debian: glslang-tools)", glslang)
 	}
 
 	t.Setenv("PATH", dir)

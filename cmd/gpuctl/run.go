@@ -15,11 +15,12 @@ import (
 )
 
 type runCmd struct {
-	Program   string `arg:"" optional:"" help:"Name of a program of the device, for instance vecadd_f32; its sha256:… digest; or a file: a module (.spv), GLSL to be compiled (.comp), or a bundle."`
-	dataArgs  `embed:""`
-	constArgs `embed:""`
-	Deadline  time.Duration `help:"Stop the work when it has run this long, for instance 30s. Default: the policy's." placeholder:"TIME"`
-	Device    string        `help:"Index or name of the device. Default: the first that is ready." short:"d" placeholder:"DEVICE"`
+	Program     string `arg:"" optional:"" help:"Name of a program of the device, for instance vecadd_f32; its sha256:… digest; or a file: a module (.spv), GLSL to be compiled (.comp, .glsl), or a bundle."`
+	dataArgs    `embed:""`
+	constArgs   `embed:""`
+	compileArgs `embed:""`
+	Deadline    time.Duration `help:"Stop the work when it has run this long, for instance 30s. Default: the policy's." placeholder:"TIME"`
+	Device      string        `help:"Index or name of the device. Default: the first that is ready." short:"d" placeholder:"DEVICE"`
 }
 
 // Help is shown by "gpuctl run --help".
@@ -34,7 +35,11 @@ func (runCmd) Help() string {
 
   gpuctl run reduce.comp --random 65536 --const WIDTH=128 --out sums.npy
 
-A .comp file is compiled by glslangValidator. A manifest of the same name that
+  gpuctl run fp16.comp --target-env vulkan1.2 -DWIDTH=64 -Iinclude --in x=range:4096
+
+  gpuctl run scatter.comp --in index.npy --in y=zeros:1000 --out y=y.npy
+
+A .comp or .glsl file is compiled by glslangValidator or glslc. A manifest of the same name that
 ends in .json, beside a module or source, goes with it.`
 }
 
@@ -60,7 +65,7 @@ func (c *runCmd) Run(ctx context.Context, a *app) (err error) {
 		return usagef("--deadline %v: write a time that is not negative, like 30s", c.Deadline)
 	}
 
-	bundle, isFile, err := programFile(ctx, c.Program, false)
+	bundle, isFile, err := c.programFile(ctx, c.Program, false)
 	if err != nil {
 		return err
 	}

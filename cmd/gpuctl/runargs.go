@@ -39,7 +39,7 @@ func parseDim(flag, s string) (program.Dim3, error) {
 }
 
 // parseShape reads "N" or "NxM".
-func parseShape(s string) ([]uint64, error) {
+func parseShape(flag, s string) ([]uint64, error) {
 	if s == "" {
 		return nil, nil
 	}
@@ -47,14 +47,57 @@ func parseShape(s string) ([]uint64, error) {
 	for _, p := range strings.Split(s, "x") {
 		v, err := strconv.ParseUint(p, 10, 40)
 		if err != nil || v == 0 {
-			return nil, usagef("--out-shape %s: write N or NxM, with whole numbers from 1 up", s)
+			return nil, usagef("%s: write N or NxM, with whole numbers from 1 up", flag)
 		}
 		shape = append(shape, v)
 	}
 	if len(shape) > 2 || elements(shape) > math.MaxInt64/npy.MaxElementBytes {
-		return nil, usagef("--out-shape %s: at most two dimensions, and fewer elements", s)
+		return nil, usagef("%s: at most two dimensions, and fewer elements", flag)
 	}
 	return shape, nil
+}
+
+// commonShape reads the --out-shape that is for all outputs.
+func (w *work) commonShape() (err error) {
+	for _, s := range w.args.OutShape {
+		if strings.Contains(s, "=") {
+			continue
+		}
+		if w.outShape != nil {
+			return usagef("--out-shape %s: there is one for all outputs already; write NAME=SHAPE for one of them", s)
+		}
+		if w.outShape, err = parseShape("--out-shape "+s, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// namedShapes reads those of single outputs.
+func (w *work) namedShapes() error {
+	w.outShapes = make([][]uint64, len(w.info.Bindings))
+	for _, s := range w.args.OutShape {
+		name, shape, named := strings.Cut(s, "=")
+		if !named {
+			continue
+		}
+		i := slices.IndexFunc(w.info.Bindings, func(b program.Binding) bool { return b.Name == name && b.Access&program.Write != 0 })
+		switch {
+		case i < 0:
+			return usagef("--out-shape %s: %s writes no binding %s", s, w.info.Name, name)
+		case w.outShapes[i] != nil:
+			return usagef("--out-shape %s: %s has a shape already", s, name)
+		}
+		n, err := parseShape("--out-shape "+s, shape)
+		if err != nil {
+			return err
+		}
+		if n == nil {
+			return usagef("--out-shape %s: write %s=N or %s=NxM", s, name, name)
+		}
+		w.outShapes[i] = n
+	}
+	return nil
 }
 
 // parseRandom reads how many elements --random generates; 0: none.
@@ -142,7 +185,7 @@ func assign(info info, access program.Access, args []string, flag string) ([]str
 		case i < 0:
 			return nil, &hinted{usagef("%s %s: %s has no binding %s; it %s %s", flag, arg, info.Name, name, verb, listText(names)),
 				fmt.Sprintf("If the file's name has a =, write it as %s ./%s.", flag, arg)}
-		case info.Bindings[i].Access&access == 0:
+		case info.Bindings[i].Access&access == 0 && access != program.Read:
 			return nil, usagef("%s %s: %s, not %s", flag, arg, has, name)
 		case file == "":
 			return nil, usagef("%s %s names no file for %s: write %s=FILE", flag, arg, name, name)

@@ -6,9 +6,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"math"
-	"math/bits"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 
@@ -25,8 +22,9 @@ const chunkBytes = 4 << 20
 // input is the source of one binding that the program reads.
 type input struct {
 	name  string   // of the binding
-	path  string   // "" for generated input
-	file  *os.File // positioned at the first element
+	path  string   // as --in names it; "" for --random
+	file  *os.File // positioned at the first element; nil for generated input
+	made  string   // generated input: one of kinds
 	shape []uint64
 	dtype npy.DType // of its elements
 	typed bool      // the file specified dtype
@@ -49,15 +47,15 @@ func (w *work) openInputs(files []string) error {
 	var missing []string
 	for i, b := range w.info.Bindings {
 		switch {
-		case b.Access&program.Read == 0:
 		case files[i] != "":
-			in, err := openInput(b.Name, files[i])
+			in, err := w.openInput(b.Name, files[i])
 			if err != nil {
 				return err
 			}
 			w.inputs[i] = in
+		case b.Access&program.Read == 0:
 		case w.random > 0:
-			w.inputs[i] = &input{name: b.Name, shape: []uint64{w.random}}
+			w.inputs[i] = &input{name: b.Name, made: "random", shape: []uint64{w.random}}
 		default:
 			missing = append(missing, b.Name)
 		}
@@ -101,7 +99,11 @@ func (w *work) chooseTypes() {
 	}
 }
 
-func openInput(name, path string) (*input, error) {
+func (w *work) openInput(name, path string) (*input, error) {
+	if in, err := madeInput(name, path); in != nil || err != nil {
+		return in, err
+	}
+
 	// Do not wait for a writer, in case it is a pipe.
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -196,10 +198,7 @@ func (w *work) load(ctx context.Context, allocate func(binding int, bytes uint64
 	}
 
 	for i := range w.info.Bindings {
-		in, bytes := w.inputs[i], elements(w.outShape)*w.types[i].Bytes()
-		if in != nil {
-			bytes = in.bytes()
-		}
+		in, bytes := w.inputs[i], elements(w.shapeOf(i))*w.types[i].Bytes()
 
 		mem, err := allocate(i, bytes)
 		if err != nil {
@@ -242,45 +241,6 @@ func (in *input) fromFile(chunk []byte) error {
 	return nil
 }
 
-// generator makes the values of --random. math/rand/v2 fixes PCG, so a seed gives
-// the same values on every machine.
-func (in *input) generator(seed, stream uint64) func([]byte) error {
-	pcg := rand.NewPCG(seed, stream)
-	size := int(in.dtype.Bytes())
-	return func(chunk []byte) error {
-		for i := 0; i+size <= len(chunk); i += size {
-			putRandom(chunk[i:i+size], in.dtype, pcg.Uint64())
-		}
-		return nil
-	}
-}
-
-// putRandom makes a value of random bits: a float from 0 up to 1 that its type
-// holds exactly, or an integer of the full range.
-func putRandom(b []byte, t npy.DType, bits uint64) {
-	switch t {
-	case npy.F32:
-		bits = uint64(math.Float32bits(float32(bits>>40)/(1<<24))) << 32
-	case npy.F64:
-		bits = math.Float64bits(float64(bits>>11) / (1 << 53))
-	case npy.F16:
-		bits = uint64(half(bits>>53)) << 48
-	}
-	bits >>= 64 - 8*len(b)
-	for i := range b {
-		b[i] = byte(bits >> (8 * i))
-	}
-}
-
-// half is n/2048 as a 16-bit float, for n below 2048.
-func half(n uint64) uint16 {
-	if n == 0 {
-		return 0
-	}
-	top := bits.Len64(n) - 1 // of 10 at most
-	return uint16((top+4)<<10) | uint16(n<<(10-top))&0x3ff
-}
-
 // save writes the outputs that have a file and previews all of them. kept reports
 // an error if the values that were read may not be the results.
 func (w *work) save(ctx context.Context, r *result, kept func() error) error {
@@ -296,11 +256,7 @@ func (w *work) save(ctx context.Context, r *result, kept func() error) error {
 			continue
 		}
 
-		shape := w.outShape
-		if in := w.inputs[i]; in != nil {
-			shape = in.shape
-		}
-
+		shape := w.shapeOf(i)
 		r.addOutput(b.Name, w.files[i], w.types[i], shape, preview(w.types[i], w.memory[i]))
 		if w.files[i] == "" {
 			continue

@@ -6,25 +6,31 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"capgpu/program"
 )
 
-// compiler turns GLSL into SPIR-V.
-const compiler = "glslangValidator"
+// sourceEndings are those of files that are compiled.
+var sourceEndings = []string{".comp", ".glsl"}
 
 // programFile makes a bundle of the file that arg names, unless arg names a program
 // of a device. With debug set, the compiler keeps source lines.
-func programFile(ctx context.Context, arg string, debug bool) (bundle []byte, isFile bool, err error) {
+func (c *compileArgs) programFile(ctx context.Context, arg string, debug bool) (bundle []byte, isFile bool, err error) {
 	ext := filepath.Ext(arg)
-	if ext != ".comp" && ext != ".spv" && !strings.Contains(arg, "/") {
+	source := slices.Contains(sourceEndings, ext)
+	if !source {
+		if err := c.notSource(arg); err != nil {
+			return nil, true, err
+		}
+	}
+	if !source && ext != ".spv" && !strings.Contains(arg, "/") {
 		return nil, false, nil
 	}
 
-	module, err := readProgram(ctx, arg, ext == ".comp", debug)
+	module, err := c.readProgram(ctx, arg, source, debug)
 	if err != nil {
 		return nil, true, err
 	}
@@ -48,7 +54,7 @@ func programFile(ctx context.Context, arg string, debug bool) (bundle []byte, is
 	return bundle, true, err
 }
 
-func readProgram(ctx context.Context, path string, compile, debug bool) ([]byte, error) {
+func (c *compileArgs) readProgram(ctx context.Context, path string, compile, debug bool) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, inputError(err)
@@ -56,7 +62,7 @@ func readProgram(ctx context.Context, path string, compile, debug bool) ([]byte,
 	defer f.Close()
 
 	if compile {
-		return compileGLSL(ctx, path, debug)
+		return c.compile(ctx, path, debug)
 	}
 
 	module, err := io.ReadAll(io.LimitReader(f, program.MaxBundleBytes+1))
@@ -83,50 +89,6 @@ func inputError(err error) error {
 
 // isBundle tells a bundle from a bare module.
 func isBundle(data []byte) bool { return strings.HasPrefix(string(data), "CGPB") }
-
-// compileGLSL runs the compiler. Its messages are for the user.
-func compileGLSL(ctx context.Context, path string, debug bool) ([]byte, error) {
-	tool, err := exec.LookPath(compiler)
-	if err != nil {
-		return nil, &hinted{usagef("%s has to be compiled, and there is no %s here", path, compiler), "Install it (Debian: apt-get install glslang-tools), or compile it elsewhere and name the .spv file."}
-	}
-
-	dir, err := os.MkdirTemp("", "gpuctl-")
-	if err != nil {
-		return nil, err
-	}
-	defer os.RemoveAll(dir)
-
-	module := filepath.Join(dir, "module.spv")
-	args := []string{"-V", "--target-env", "vulkan1.1", "-o", module}
-	if debug {
-		args = append(args, "-g")
-	}
-
-	output, err := exec.CommandContext(ctx, tool, append(args, path)...).CombinedOutput()
-	if ctx.Err() != nil {
-		return nil, ctx.Err()
-	}
-	if err != nil {
-		return nil, &hinted{usagef("%s does not compile: %s", path, compilerErrors(string(output))), "Correct the source."}
-	}
-
-	return os.ReadFile(module)
-}
-
-// compilerErrors are the error lines of the compiler's output, at most a few.
-func compilerErrors(output string) string {
-	var errs []string
-	for line := range strings.Lines(output) {
-		if text, ok := strings.CutPrefix(strings.TrimSpace(line), "ERROR: "); ok && len(errs) < 5 && !strings.HasPrefix(text, "0:0:") {
-			errs = append(errs, text)
-		}
-	}
-	if len(errs) == 0 {
-		return strings.TrimSpace(output)
-	}
-	return strings.Join(errs, "; ")
-}
 
 // readManifest reads the manifest beside a module; nil if there is none.
 func readManifest(path string) (*program.Manifest, error) {

@@ -4,7 +4,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -17,12 +17,12 @@ import (
 
 // dataArgs are the data arguments of a program, shared by "run" and "check".
 type dataArgs struct {
-	In       []string `help:"Input for the next binding that the program reads, or NAME=FILE for the binding NAME (write ./ before a file whose name has a =). A .npy file or raw little-endian values. Repeat for more." placeholder:"FILE" sep:"none" short:"i"`
+	In       []string `help:"Input for the next binding that the program reads, or NAME=FILE for the binding NAME (write ./ before a file whose name has a =). A .npy file or raw little-endian values; or zeros:SHAPE, range:SHAPE (0, 1, 2, …) or random:SHAPE. A binding that is only written begins with what NAME=FILE gives. Repeat for more." placeholder:"FILE" sep:"none" short:"i"`
 	Out      []string `help:"Where to save the next binding that the program writes, or NAME=FILE. A name ending in .npy gets a header, any other raw values. Repeat for more." placeholder:"FILE" sep:"none" short:"o"`
 	Random   string   `help:"Generate N random elements for every input that has no file: floats from 0 up to 1, integers of the full range." placeholder:"N"`
-	Seed     uint64   `help:"Seed of --random. The same seed gives the same input everywhere." default:"1"`
+	Seed     uint64   `help:"Seed of --random and random:SHAPE. The same seed gives the same input everywhere." default:"1"`
 	Type     string   `help:"Element type of generated input and of outputs: f32, u32, i32, f16, u16, i16, u8, i8, f64, u64 or i64. Default: what the program says, else the file, else bytes." placeholder:"TYPE"`
-	OutShape string   `help:"Shape of every output. Default: that of the inputs; needed when these differ in size, or there are none." placeholder:"N|NxM"`
+	OutShape []string `help:"Shape of every output that has no input, or NAME=SHAPE for the binding NAME. Default: that of the inputs; needed when these differ in size, or there are none. Repeat for more." placeholder:"N|NxM" sep:"none"`
 	Inline   []string `help:"Constant argument: NAME=VALUE, or the next one: VALUE or TYPE:VALUE, for instance 2.5, u32:7 or n=0xff. Repeat for more." placeholder:"VALUE" sep:"none"`
 	Grid     string   `help:"Workgroups. Default: as many as the bindings need." placeholder:"X[,Y[,Z]]"`
 	Block    string   `help:"Threads of a workgroup. Default: the program's." placeholder:"X[,Y[,Z]]"`
@@ -75,9 +75,10 @@ type work struct {
 	inline      []byte
 	types       []npy.DType // of the elements of each binding
 	inputs      []*input    // of each binding; nil for one that is only written
-	outShape    []uint64
-	files       []string // output file of each binding, "" for none
-	memory      [][]byte // of each binding
+	outShape    []uint64    // of outputs without an input
+	outShapes   [][]uint64  // of each binding; nil: outShape
+	files       []string    // output file of each binding, "" for none
+	memory      [][]byte    // of each binding
 }
 
 // newWork reads the arguments, as far as they are meaningful without a program.
@@ -90,7 +91,7 @@ func newWork(a *app, args dataArgs) (work, error) {
 	if w.block, err = parseDim("--block", args.Block); err != nil {
 		return w, err
 	}
-	if w.outShape, err = parseShape(args.OutShape); err != nil {
+	if err = w.commonShape(); err != nil {
 		return w, err
 	}
 	if w.random, err = parseRandom(args.Random); err != nil {
@@ -112,6 +113,9 @@ func (w *work) resolve(i info) error {
 		return err
 	}
 
+	if err := w.namedShapes(); err != nil {
+		return err
+	}
 	ins, err := assign(i, program.Read, w.args.In, "--in")
 	if err != nil {
 		return err
@@ -164,7 +168,11 @@ func (w *work) checkLaunch() error {
 // differ in size, they do not decide it: using one of them would make up elements
 // or lose some.
 func (w *work) sizeOutputs() error {
-	if w.outShape != nil || !slices.ContainsFunc(w.info.Bindings, func(b program.Binding) bool { return b.Access&program.Write != 0 }) {
+	free := false // a binding that nothing else tells the size of
+	for i, b := range w.info.Bindings {
+		free = free || b.Access&program.Write != 0 && w.inputs[i] == nil && w.outShapes[i] == nil
+	}
+	if w.outShape != nil || !free {
 		return nil
 	}
 
@@ -187,10 +195,21 @@ func (w *work) sizeOutputs() error {
 	return nil
 }
 
+// shapeOf is the shape of a binding: its input's, its own, or that of all outputs.
+func (w *work) shapeOf(i int) []uint64 {
+	switch {
+	case w.inputs[i] != nil:
+		return w.inputs[i].shape
+	case w.outShapes[i] != nil:
+		return w.outShapes[i]
+	}
+	return w.outShape
+}
+
 // checkSizes refuses buffers that no session of the device could have.
 func (w *work) checkSizes() error {
 	for i, b := range w.info.Bindings {
-		n, flag := elements(w.outShape), "--out-shape "+w.args.OutShape
+		n, flag := elements(w.shapeOf(i)), "--out-shape "+strings.Join(w.args.OutShape, " ")
 		if in := w.inputs[i]; in != nil {
 			n, flag = elements(in.shape), "--in "+in.path
 			if in.path == "" {

@@ -141,7 +141,9 @@ var machineCases = []refused{
 		empty(b)
 	}},
 	{verify.CodeSemantics, spirv.OpMemoryBarrier, 0, "sequential consistency", func(b *builder) {
-		kernel(b, func() { b.Do(spirv.OpMemoryBarrier, b.U32(2), b.U32(uint32(spirv.MemorySemanticsSequentiallyConsistent))) })
+		kernel(b, func() {
+			b.Do(spirv.OpMemoryBarrier, b.U32(2), b.U32(uint32(spirv.MemorySemanticsSequentiallyConsistent)))
+		})
 	}},
 	{verify.CodePointer, spirv.OpGroupNonUniformShuffle, 0, "a pointer from", func(b *builder) {
 		b.Capability(spirv.CapabilityGroupNonUniformShuffle)
