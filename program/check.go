@@ -19,7 +19,7 @@ var (
 	tagForm   = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,32}$`)
 	features  = []Feature{FeatureSubgroupVote, FeatureSubgroupBallot, FeatureSubgroupShuffle, FeatureSubgroupArith,
 		FeatureF16Storage, FeatureI8Storage, FeatureF64, FeatureI64, FeatureI64Atomics, FeatureF32Atomics,
-		FeatureF16, FeatureI8, FeatureI16, FeatureSubgroupCluster, FeatureSubgroupQuad}
+		FeatureF16, FeatureI8, FeatureI16, FeatureSubgroupCluster, FeatureSubgroupQuad, FeatureDot}
 )
 
 // Bytes is the size of the type; 0 for "" and for no type.

@@ -60,6 +60,7 @@ const (
 	FeatureSubgroupArith   Feature = "subgroupArithmetic"
 	FeatureSubgroupCluster Feature = "subgroupClustered"
 	FeatureSubgroupQuad    Feature = "subgroupQuad"
+	FeatureDot             Feature = "integerDotProduct"
 	FeatureF16Storage      Feature = "f16Storage" // 16-bit values in buffers
 	FeatureI8Storage       Feature = "i8Storage"  // 8-bit values in buffers
 	FeatureF64             Feature = "f64"

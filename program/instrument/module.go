@@ -18,7 +18,7 @@ var dropped = []spirv.Decoration{
 var kept = []string{
 	"SPV_KHR_storage_buffer_storage_class", "SPV_KHR_16bit_storage", "SPV_KHR_8bit_storage",
 	"SPV_KHR_vulkan_memory_model", "SPV_EXT_shader_atomic_float_add",
-	"SPV_KHR_float_controls", "SPV_KHR_subgroup_uniform_control_flow",
+	"SPV_KHR_integer_dot_product", "SPV_KHR_float_controls", "SPV_KHR_subgroup_uniform_control_flow",
 }
 
 // builtIn loads an input of n words.

@@ -162,6 +162,9 @@ func (l *lowerer) compute(in *spirv.Inst) []val {
 		l.same(a, b)
 		return l.result(t, []val{l.dot(a, b)})
 
+	case spirv.OpSDot, spirv.OpUDot, spirv.OpSUDot, spirv.OpSDotAccSat, spirv.OpUDotAccSat, spirv.OpSUDotAccSat:
+		return l.integerDot(in, t)
+
 	case spirv.OpVectorTimesScalar:
 		s := l.cut(l.operand(in.Arg(1), false), 0, 1)[0]
 		return l.result(t, l.each(l.operand(in.Arg(0), false), func(_ int, x val) val { return l.spv(spirv.OpFMul, t.wide, x, s) }))

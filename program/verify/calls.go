@@ -26,13 +26,14 @@ const (
 	usesI16Arith
 	usesClustered
 	usesQuad
+	usesDot
 )
 
 var featureNames = []program.Feature{
 	program.FeatureSubgroupVote, program.FeatureSubgroupBallot, program.FeatureSubgroupShuffle, program.FeatureSubgroupArith,
 	program.FeatureF16Storage, program.FeatureI8Storage, program.FeatureF64, program.FeatureI64,
 	program.FeatureI64Atomics, program.FeatureF32Atomics,
-	program.FeatureF16, program.FeatureI8, program.FeatureI16, program.FeatureSubgroupCluster, program.FeatureSubgroupQuad,
+	program.FeatureF16, program.FeatureI8, program.FeatureI16, program.FeatureSubgroupCluster, program.FeatureSubgroupQuad, program.FeatureDot,
 }
 
 // note records the device features that a valid instruction needs.
@@ -52,6 +53,8 @@ func (fn *function) note(v *verifier, in *spirv.Inst) {
 			fn.features |= usesF32Atomics
 		}
 
+	case op >= spirv.OpSDot && op <= spirv.OpSUDotAccSat:
+		fn.features |= usesDot
 	case op >= spirv.OpGroupNonUniformElect && op <= spirv.OpGroupNonUniformAllEqual:
 		fn.features |= usesVote
 	case op >= spirv.OpGroupNonUniformBroadcast && op <= spirv.OpGroupNonUniformBallotFindMSB:

@@ -138,7 +138,7 @@ func FuzzAdmit(f *testing.F) {
 	bundle, err := program.Encode(described(), &program.Manifest{Name: "described", SharedBytes: bytesOf(64)})
 	require.NoError(f, err)
 	f.Add(bundle)
-	for _, list := range [][]refused{outsideCases, invalidCases, flowCases, machineCases, pointerCases} {
+	for _, list := range [][]refused{outsideCases, invalidCases, flowCases, machineCases, pointerCases, dotCases} {
 		for _, c := range list {
 			b := spirvtest.New()
 			c.build(b)

@@ -42,6 +42,10 @@ var capabilities = map[spirv.Capability]capability{
 	spirv.CapabilityAtomicFloat32AddEXT:                {extension: extFAdd},
 	spirv.CapabilityVariablePointersStorageBuffer:      {version: version13, extension: extPointers},
 	spirv.CapabilityVariablePointers:                   {version: version13, extension: extPointers, implies: []spirv.Capability{spirv.CapabilityVariablePointersStorageBuffer}},
+	spirv.CapabilityDotProduct:                         {version: version16, extension: extDot},
+	spirv.CapabilityDotProductInputAll:                 {version: version16, extension: extDot},
+	spirv.CapabilityDotProductInput4x8Bit:              {version: version16, extension: extDot, implies: []spirv.Capability{spirv.CapabilityInt8}},
+	spirv.CapabilityDotProductInput4x8BitPacked:        {version: version16, extension: extDot},
 	spirv.CapabilityDenormPreserve:                     {version: version14, extension: extFloats},
 	spirv.CapabilitySignedZeroInfNanPreserve:           {version: version14, extension: extFloats},
 	spirv.CapabilityRoundingModeRTE:                    {version: version14, extension: extFloats},
@@ -57,11 +61,12 @@ const (
 	extFAdd     = "SPV_EXT_shader_atomic_float_add"
 	extNothing  = "SPV_KHR_non_semantic_info"
 	extFloats   = "SPV_KHR_float_controls"
+	extDot      = "SPV_KHR_integer_dot_product"
 	extPointers = "SPV_KHR_variable_pointers"
 )
 
 var extensions = map[string]bool{
-	extStorage: true, ext16: true, ext8: true, extModel: true, extFAdd: true, extNothing: true, extPointers: true,
+	extStorage: true, ext16: true, ext8: true, extModel: true, extFAdd: true, extNothing: true, extPointers: true, extDot: true,
 	"SPV_GOOGLE_decorate_string": true, "SPV_GOOGLE_hlsl_functionality1": true, "SPV_GOOGLE_user_type": true,
 	"SPV_KHR_no_integer_wrap_decoration": true, "SPV_KHR_subgroup_uniform_control_flow": true, extFloats: true,
 }

@@ -80,7 +80,7 @@ func offset(module []byte, op spirv.Opcode, n int) int {
 
 func TestRefusals(t *testing.T) {
 	seen := map[verify.Code]bool{}
-	for _, list := range [][]refused{outsideCases, invalidCases, flowCases, machineCases, pointerCases} {
+	for _, list := range [][]refused{outsideCases, invalidCases, flowCases, machineCases, pointerCases, dotCases} {
 		for _, c := range list {
 			b := spirvtest.New()
 			c.build(b)

@@ -59,6 +59,13 @@ func init() {
 	plain(2, floatOp, spirv.OpFAdd, spirv.OpFSub, spirv.OpFMul, spirv.OpFDiv, spirv.OpFRem, spirv.OpFMod)
 	plain(2, vectorTimesScalar, spirv.OpVectorTimesScalar)
 	plain(2, dotOp, spirv.OpDot)
+	dot := func(n int, ops ...spirv.Opcode) {
+		add(rule{n: anyCount, small: true, needs: spirv.CapabilityDotProduct, check: func(v *verifier, in *spirv.Inst, t *typ) *program.Refusal {
+			return integerDot(v, in, t, n)
+		}}, ops...)
+	}
+	dot(2, spirv.OpSDot, spirv.OpUDot, spirv.OpSUDot)
+	dot(3, spirv.OpSDotAccSat, spirv.OpUDotAccSat, spirv.OpSUDotAccSat)
 	plain(2, matrixOp, spirv.OpMatrixTimesScalar, spirv.OpVectorTimesMatrix, spirv.OpMatrixTimesVector, spirv.OpMatrixTimesMatrix, spirv.OpOuterProduct)
 	plain(1, matrixOp, spirv.OpTranspose)
 

@@ -100,6 +100,9 @@ func (m *machine) compute(in *spirv.Inst, get func(spirv.ID) value) (v value, ba
 		}
 		return value{bits: truth(n == uint64(len(arg(0).parts)) || in.Op == spirv.OpAny && n > 0)}, -1
 
+	case spirv.OpSDot, spirv.OpUDot, spirv.OpSUDot, spirv.OpSDotAccSat, spirv.OpUDotAccSat, spirv.OpSUDotAccSat:
+		return value{bits: integerDot(in, t, argType, arg)}, -1
+
 	case spirv.OpDot:
 		if t.half() {
 			a, b := recast(arg(0), 16, 32), recast(arg(1), 16, 32)

@@ -109,6 +109,7 @@ type generator struct {
 	wild    bool // may trap
 	long    bool // has 64-bit types
 	small   bool // has 8- and 16-bit types
+	dots    bool // has products of vectors of integers
 	chosen  bool // has pointers that are chosen when it runs
 	budget  int
 	palette []shape // types that the program has most of
@@ -186,6 +187,7 @@ func Random(t *Tape) *Case {
 	g.long = g.n(2) == 1
 	g.small = g.n(3) == 2
 	g.chosen = g.n(4) == 3
+	g.dots = g.n(3) == 2
 	g.budget = 10 + g.n(60)*g.n(20)
 	if g.n(3) == 2 {
 		g.Version = 0x10500
@@ -230,6 +232,10 @@ func (g *generator) capabilities() {
 	g.Extension("SPV_EXT_shader_atomic_float_add")
 	if g.long {
 		g.Capability(spirv.CapabilityInt64, spirv.CapabilityFloat64, spirv.CapabilityInt64Atomics)
+	}
+	if g.dots {
+		g.Capability(spirv.CapabilityDotProduct, spirv.CapabilityDotProductInputAll, spirv.CapabilityDotProductInput4x8BitPacked)
+		g.Extension("SPV_KHR_integer_dot_product")
 	}
 	if g.small {
 		g.Capability(spirv.CapabilityInt8, spirv.CapabilityInt16, spirv.CapabilityFloat16,

@@ -26,7 +26,11 @@ func (g *generator) truthOf(t shape, sub func(shape) spirv.ID) spirv.ID {
 func (g *generator) intOf(t shape, sub func(shape) spirv.ID) spirv.ID {
 	like := t // of the other signedness, at times
 	if g.n(4) == 3 {
-		like.k = map[kind]kind{u8: i8, i8: u8, u16: i16, i16: u16, u32: i32, i32: u32, u64: i64, i64: u64}[t.k]
+		like.k = otherSign[t.k]
+	}
+
+	if g.dots && t.n == 1 && g.n(6) == 5 {
+		return g.integerDot(t, sub)
 	}
 
 	unsigned := t.k.unsigned()
