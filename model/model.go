@@ -17,6 +17,7 @@ const (
 	MaxHeadDim = 256 // as the kernels
 	MaxVocab   = 1 << 20
 	MaxContext = 1 << 20
+	MaxWindow  = 1 << 30
 )
 
 // Rope is which elements of a head form the rotated pairs.
@@ -33,8 +34,10 @@ type RopeScaling struct {
 	Original                      int // positions that the model was trained on first
 }
 
-// Config is the shape of a Llama-architecture model.
+// Config is the shape of a model. Fields from ScoreScale on are 0 where there is no such
+// thing.
 type Config struct {
+	Arch                Arch
 	Dim, Hidden, Layers int
 	Heads, KVHeads      int // KVHeads divides Heads
 	HeadDim             int // even
@@ -43,6 +46,16 @@ type Config struct {
 	RopeBase            float64
 	Rope                Rope
 	Scaling             RopeScaling
+
+	ScoreScale         float64 // factor of q·k; 0: 1/√HeadDim
+	ScoreCap, LogitCap float64 // a score or a logit x becomes cap·tanh(x/cap)
+	// Window is the number of positions, the row's own among them, to which a local layer
+	// attends. Every GlobalEvery-th layer is not local; 0: all are.
+	Window, GlobalEvery int
+	LocalRopeBase       float64 // RopeBase of local layers, which then have no Scaling and no factors
+	// LongAfter is the longest context for which Weights.RopeFactors are; a longer one has
+	// Weights.LongFactors.
+	LongAfter int
 }
 
 // Check returns an error that names the field if the shape is impossible.
@@ -71,11 +84,38 @@ func (c *Config) Check() error {
 		return gpuerr.New(gpuerr.Invalid, "ropeBase: %g is not within 1 to 1e12", c.RopeBase)
 	}
 
+	if err := c.checkOptions(); err != nil {
+		return err
+	}
+
 	if s := c.Scaling; s.Factor != 0 {
 		ok := s.Factor >= 1 && s.Factor <= 1e6 && s.LowFactor > 0 && s.HighFactor > s.LowFactor &&
 			!math.IsInf(s.HighFactor, 0) && s.Original >= 1 && s.Original <= MaxContext
 		if !ok {
 			return gpuerr.New(gpuerr.Invalid, "ropeScaling: %+v is not possible", s)
+		}
+	}
+
+	return nil
+}
+
+// checkOptions checks the fields that are 0 where there is no such thing.
+func (c *Config) checkOptions() error {
+	if c.Arch >= Archs {
+		return gpuerr.New(gpuerr.Invalid, "arch: %d is not known", c.Arch)
+	}
+
+	for _, f := range []struct {
+		name        string
+		value       float64
+		least, most float64
+	}{
+		{"scoreScale", c.ScoreScale, 1e-6, 1e6}, {"scoreCap", c.ScoreCap, 1e-3, 1e9}, {"logitCap", c.LogitCap, 1e-3, 1e9},
+		{"localRopeBase", c.LocalRopeBase, 1, 1e12}, {"window", float64(c.Window), 1, MaxWindow},
+		{"globalEvery", float64(c.GlobalEvery), 2, MaxLayers}, {"longAfter", float64(c.LongAfter), 1, MaxContext},
+	} {
+		if f.value != 0 && !(f.value >= f.least && f.value <= f.most) {
+			return gpuerr.New(gpuerr.Invalid, "%s: %g is not within %g to %g", f.name, f.value, f.least, f.most)
 		}
 	}
 
@@ -162,6 +202,10 @@ type Layer struct {
 	Q, K, V           Tensor // [Heads*HeadDim][Dim], [KVHeads*HeadDim][Dim] twice
 	O                 Tensor // [Dim][Heads*HeadDim]
 	Gate, Up, Down    Tensor // [Hidden][Dim] twice, [Dim][Hidden]
+
+	QBias, KBias, VBias Tensor // F32, as many as the rows of Q, K, V; where Traits.Biases
+	QNorm, KNorm        Tensor // F32, HeadDim; where Traits.HeadNorms
+	AttnAfter, FFNAfter Tensor // F32, Dim: of what is added; where Traits.PostNorms
 }
 
 // Weights are all tensors. Output's Data is Embed's if the classifier is tied.
@@ -171,8 +215,9 @@ type Weights struct {
 	Norm   Tensor // F32, Dim
 	Output Tensor // [Vocab][Dim]
 	// RopeFactors divides the frequency of each pair, if a file has its own factors
-	// (rope_freqs.weight); F32, HeadDim/2, or empty.
-	RopeFactors Tensor
+	// (rope_freqs.weight); F32, HeadDim/2, or empty. LongFactors are those of contexts
+	// beyond Config.LongAfter; there where that is not 0.
+	RopeFactors, LongFactors Tensor
 }
 
 // Tied reports whether the classifier is the table of embeddings.

@@ -1,6 +1,7 @@
 package llama
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"math"
@@ -24,16 +25,19 @@ type Blueprint struct {
 	local bool // the device has memory of its own
 
 	weights struct {
-		embed       matrix
-		layers      []layerPlan
-		norm, freqs piece
-		output      []matrix
-		unit        piece // 1/√dim: rmsnorm with them makes vectors of length 1
+		embed  matrix
+		layers []layerPlan
+		norm   piece
+		freqs  [2]piece // of layers that attend to all positions, and of local ones
+		ones   piece    // [batch]
+		output []matrix
+		unit   piece // 1/√dim: rmsnorm with them makes vectors of length 1
 	}
 
 	// The intermediate results of a pass.
 	work struct {
 		x, n, qkv, att piece // [batch][…]
+		part           piece // [batch][dim]: what is to be added, before its norm
 		gu, h          piece
 		logits         piece // [batch][vocab]
 		sums, total    piece // [batch+1][dim], [dim]: see embed.go
@@ -50,6 +54,8 @@ type Blueprint struct {
 
 type layerPlan struct {
 	attnNorm, ffnNorm    piece
+	attnAfter, ffnAfter  piece // where there are
+	bias, qNorm, kNorm   piece
 	qkv, o, gateUp, down []matrix
 	k, v                 piece // [pages][page][kvHeads][headDim]
 }
@@ -83,7 +89,7 @@ func Draw(f *model.File, o Options, pack uint64) (*Blueprint, error) {
 	}
 
 	b := &Blueprint{config: f.Config, options: o, pages: pagesFor(o.Positions, o.PagePositions)}
-	freqs, err := frequencies(&f.Config, &f.Weights.RopeFactors)
+	freqs, err := allFrequencies(f, o.Context)
 	if err != nil {
 		return nil, err
 	}
@@ -97,20 +103,31 @@ func Draw(f *model.File, o Options, pack uint64) (*Blueprint, error) {
 	return b, nil
 }
 
-func (b *Blueprint) placeWeights(l *layout, w *model.Weights, freqs []float32) {
+func (b *Blueprint) placeWeights(l *layout, w *model.Weights, freqs [2][]float32) {
 	t := &tensors{layout: l}
+	traits := b.config.Arch.Traits()
 	b.weights.embed = t.stacked("embed", 0, []*model.Tensor{&w.Embed})
 	for i := range w.Layers {
 		from := &w.Layers[i]
 		name := func(tensor string) string { return fmt.Sprintf("layers.%d.%s", i, tensor) }
-		b.weights.layers = append(b.weights.layers, layerPlan{
+		plan := layerPlan{
 			attnNorm: t.put(name("attnNorm"), from.AttnNorm.Data),
 			qkv:      t.matrices(name("qkv"), &from.Q, &from.K, &from.V),
 			o:        t.matrices(name("o"), &from.O),
 			ffnNorm:  t.put(name("ffnNorm"), from.FFNNorm.Data),
 			gateUp:   t.matrices(name("gateUp"), &from.Gate, &from.Up),
 			down:     t.matrices(name("down"), &from.Down),
-		})
+		}
+		if traits.Biases {
+			plan.bias = t.put(name("bias"), from.QBias.Data, from.KBias.Data, from.VBias.Data)
+		}
+		if traits.HeadNorms {
+			plan.qNorm, plan.kNorm = t.put(name("qNorm"), from.QNorm.Data), t.put(name("kNorm"), from.KNorm.Data)
+		}
+		if traits.PostNorms {
+			plan.attnAfter, plan.ffnAfter = t.put(name("attnAfter"), from.AttnAfter.Data), t.put(name("ffnAfter"), from.FFNAfter.Data)
+		}
+		b.weights.layers = append(b.weights.layers, plan)
 	}
 
 	b.weights.norm = t.put("norm", w.Norm.Data)
@@ -120,7 +137,13 @@ func (b *Blueprint) placeWeights(l *layout, w *model.Weights, freqs []float32) {
 		b.weights.output = t.matrices("output", &w.Output)
 	}
 
-	b.weights.freqs = t.put("frequencies", f32Bytes(freqs...))
+	b.weights.freqs[0] = t.put("frequencies", f32Bytes(freqs[0]...))
+	if b.weights.freqs[1] = b.weights.freqs[0]; freqs[1] != nil {
+		b.weights.freqs[1] = t.put("localFrequencies", f32Bytes(freqs[1]...))
+	}
+	if traits.Biases {
+		b.weights.ones = t.put("ones", bytes.Repeat(f32Bytes(1), b.options.Batch))
+	}
 	unit := make([]float32, b.config.Dim)
 	for i := range unit {
 		unit[i] = float32(1 / math.Sqrt(float64(b.config.Dim)))
@@ -152,6 +175,9 @@ func (b *Blueprint) placeWork(l *layout) {
 	b.work.x, b.work.n = place("residual", batch, c.Dim), place("normed", batch, c.Dim)
 	b.work.qkv, b.work.att = place("qkv", batch, (c.Heads+2*c.KVHeads)*c.HeadDim), place("attention", batch, c.Heads*c.HeadDim)
 	b.work.gu, b.work.h = place("gateUp", batch, 2*c.Hidden), place("hidden", batch, c.Hidden)
+	if c.Arch.Traits().PostNorms {
+		b.work.part = place("part", batch, c.Dim)
+	}
 	b.work.sums, b.work.total = place("sums", batch+1, c.Dim), place("total", 1, c.Dim)
 }
 

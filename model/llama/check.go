@@ -7,7 +7,7 @@ import (
 	"capgpu/model"
 )
 
-// checkFile returns why a file is not a Llama model, naming the tensor. Loaders
+// checkFile returns why a file is no model of its family, naming the tensor. Loaders
 // have checked much of it; the rest of this package relies on all of it.
 func checkFile(f *model.File) error {
 	c, w := &f.Config, &f.Weights
@@ -33,6 +33,7 @@ func checkFile(f *model.File) error {
 		}
 	}
 
+	traits := c.Arch.Traits()
 	matrix("embed", &w.Embed, c.Vocab, c.Dim)
 	for i := range w.Layers {
 		l := &w.Layers[i]
@@ -46,12 +47,29 @@ func checkFile(f *model.File) error {
 		matrix(name("gate"), &l.Gate, c.Hidden, c.Dim)
 		matrix(name("up"), &l.Up, c.Hidden, c.Dim)
 		matrix(name("down"), &l.Down, c.Dim, c.Hidden)
+		if traits.Biases {
+			vector(name("qBias"), &l.QBias, qDim)
+			vector(name("kBias"), &l.KBias, kvDim)
+			vector(name("vBias"), &l.VBias, kvDim)
+		}
+		if traits.HeadNorms {
+			vector(name("qNorm"), &l.QNorm, c.HeadDim)
+			vector(name("kNorm"), &l.KNorm, c.HeadDim)
+		}
+		if traits.PostNorms {
+			vector(name("attnAfter"), &l.AttnAfter, c.Dim)
+			vector(name("ffnAfter"), &l.FFNAfter, c.Dim)
+		}
 	}
 
 	vector("norm", &w.Norm, c.Dim)
 	matrix("output", &w.Output, c.Vocab, c.Dim)
 	if w.RopeFactors.Data != nil {
 		vector("ropeFactors", &w.RopeFactors, c.HeadDim/2)
+	}
+
+	if c.LongAfter != 0 {
+		vector("longFactors", &w.LongFactors, c.HeadDim/2)
 	}
 
 	return err

@@ -63,38 +63,90 @@ func (l *launches) norm(w, x, y piece, batch int) {
 func (l *launches) embed(batch int) {
 	b := l.b
 	dim, tokens, x := b.config.Dim, rows(b.io.tokens, batch, 1), rows(b.work.x, batch, b.config.Dim)
+	to := x
+	if b.config.EmbedScale() != 1 {
+		to = rows(b.work.n, batch, dim)
+	}
 	if m := &b.weights.embed; m.typ == model.I8 {
-		l.add("embed_i8", words(dim, m.group), m.w, m.scales, tokens, x)
+		l.add("embed_i8", words(dim, m.group), m.w, m.scales, tokens, to)
 	} else {
-		l.add("embed_"+m.typ.String(), words(dim), m.w, tokens, x)
+		l.add("embed_"+m.typ.String(), words(dim), m.w, tokens, to)
+	}
+	if to != x {
+		l.add("fill_u32", words(0), x)
+		l.add("saxpy_f32", f32Bytes(float32(b.config.EmbedScale())), to, x)
 	}
 }
 
 // Body computes the residual of a batch: everything up to the final norm.
 func (b *Blueprint) Body(batch int) []Launch {
 	l := launches{b: b}
-	c, o := &b.config, &b.options
-	qDim := c.Heads * c.HeadDim
-	qkvDim := (c.Heads + 2*c.KVHeads) * c.HeadDim
-	rowsOf, table := rows(b.io.rows, batch, 2), b.io.table
+	c := &b.config
+	traits := c.Arch.Traits()
+	activation := "swiglu_rows_f32"
+	if traits.GELU {
+		activation = "geglu_rows_f32"
+	}
+
 	l.embed(batch)
 	for i := range b.weights.layers {
 		layer := &b.weights.layers[i]
-		qkv, att := rows(b.work.qkv, batch, qkvDim), rows(b.work.att, batch, qDim)
 		l.norm(layer.attnNorm, b.work.x, b.work.n, batch)
-		l.linear(layer.qkv, b.work.n, qkv, batch, qkvDim, false)
-		l.add("rope_cache_f32", words(c.Heads, c.KVHeads, c.HeadDim, batch, int(c.Rope), o.PagePositions, o.tablePages()),
-			qkv, b.weights.freqs, rowsOf, table, layer.k, layer.v)
-		l.add("attention_cache_f32", words(c.Heads, c.KVHeads, c.HeadDim, batch, o.PagePositions, o.tablePages()),
-			qkv, rowsOf, table, layer.k, layer.v, att)
-		l.linear(layer.o, att, b.work.x, batch, c.Dim, true)
+		l.attend(i, batch, &traits)
+		l.addTo(layer.o, b.work.att, layer.attnAfter, batch, &traits)
 		l.norm(layer.ffnNorm, b.work.x, b.work.n, batch)
 		l.linear(layer.gateUp, b.work.n, b.work.gu, batch, 2*c.Hidden, false)
-		l.add("swiglu_rows_f32", words(c.Hidden), rows(b.work.gu, batch, 2*c.Hidden), rows(b.work.h, batch, c.Hidden))
-		l.linear(layer.down, b.work.h, b.work.x, batch, c.Dim, true)
+		l.add(activation, words(c.Hidden), rows(b.work.gu, batch, 2*c.Hidden), rows(b.work.h, batch, c.Hidden))
+		l.addTo(layer.down, b.work.h, layer.ffnAfter, batch, &traits)
 	}
 
 	return l.all
+}
+
+// attend makes the attention of a layer from the norm of its input.
+func (l *launches) attend(i, batch int, traits *model.Traits) {
+	b := l.b
+	c, o, layer := &b.config, &b.options, &b.weights.layers[i]
+	qkvDim := (c.Heads + 2*c.KVHeads) * c.HeadDim
+	rowsOf, table := rows(b.io.rows, batch, 2), b.io.table
+	qkv, att := rows(b.work.qkv, batch, qkvDim), rows(b.work.att, batch, c.Heads*c.HeadDim)
+	l.linear(layer.qkv, b.work.n, qkv, batch, qkvDim, false)
+	if traits.Biases { // a matrix of one column, times 1
+		l.add("linear_f32", words(qkvDim, 1, batch, 1, qkvDim, 0), layer.bias, rows(b.weights.ones, batch, 1), qkv)
+	}
+	if traits.HeadNorms {
+		l.add("head_norm_f32", append(words(c.Heads, c.KVHeads, c.HeadDim, batch), f32Bytes(c.NormEps)...), qkv, layer.qNorm, layer.kNorm)
+	}
+
+	freqs, window := b.weights.freqs[0], 0
+	if c.Local(i) {
+		freqs, window = b.weights.freqs[1], c.Window
+	}
+	l.add("rope_cache_f32", words(c.Heads, c.KVHeads, c.HeadDim, batch, int(c.Rope), o.PagePositions, o.tablePages()),
+		qkv, freqs, rowsOf, table, layer.k, layer.v)
+	scores := f32Bytes(scoreScale(c), float32(c.ScoreCap))
+	l.add("attention_cache_f32", append(words(c.Heads, c.KVHeads, c.HeadDim, batch, o.PagePositions, o.tablePages(), window), scores...),
+		qkv, rowsOf, table, layer.k, layer.v, att)
+}
+
+// scoreScale is Config.Scale; the usual one has the bits of attention_f32.
+func scoreScale(c *model.Config) float32 {
+	if c.ScoreScale != 0 {
+		return float32(c.ScoreScale)
+	}
+	return 1 / float32(math.Sqrt(float64(c.HeadDim)))
+}
+
+// addTo adds W·x to the residual, or its norm.
+func (l *launches) addTo(projection []matrix, x, after piece, batch int, traits *model.Traits) {
+	b, dim := l.b, l.b.config.Dim
+	if !traits.PostNorms {
+		l.linear(projection, x, b.work.x, batch, dim, true)
+		return
+	}
+	l.linear(projection, x, b.work.part, batch, dim, false)
+	l.norm(after, b.work.part, b.work.n, batch)
+	l.add("saxpy_f32", f32Bytes(1), rows(b.work.n, batch, dim), rows(b.work.x, batch, dim))
 }
 
 // Head computes logits of the first rows of a batch.
@@ -102,6 +154,9 @@ func (b *Blueprint) Head(batch int) []Launch {
 	l := launches{b: b}
 	l.norm(b.weights.norm, b.work.x, b.work.n, batch)
 	l.linear(b.weights.output, b.work.n, b.work.logits, batch, b.config.Vocab, false)
+	if limit := b.config.LogitCap; limit != 0 {
+		l.add("softcap_f32", f32Bytes(float32(limit)), rows(b.work.logits, batch, b.config.Vocab))
+	}
 	return l.all
 }
 

@@ -64,9 +64,10 @@ func (b *Blueprint) Size() Size {
 }
 
 func (b *Blueprint) parameters() uint64 {
-	c := &b.config
+	c, traits := &b.config, b.config.Arch.Traits()
 	qDim, kvDim := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
 	layer := c.Dim*(2*qDim+2*kvDim) + 3*c.Dim*c.Hidden + 2*c.Dim
+	layer += asInt(traits.Biases)*(qDim+2*kvDim) + asInt(traits.HeadNorms)*2*c.HeadDim + asInt(traits.PostNorms)*2*c.Dim
 	n := uint64(c.Vocab)*uint64(c.Dim) + uint64(c.Layers)*uint64(layer) + uint64(c.Dim)
 	if len(b.weights.output) != 1 || b.weights.output[0].w != b.weights.embed.w {
 		n += uint64(c.Vocab) * uint64(c.Dim)

@@ -80,14 +80,65 @@ func TestAgainstReference(t *testing.T) {
 	}
 }
 
+// Each family of models, with the options that its models have, equals plain loops in
+// float64.
+func TestFamilies(t *testing.T) {
+	windows := func(window, every int) func(c *model.Config) {
+		return func(c *model.Config) { c.Window, c.GlobalEvery, c.Layers = window, every, 3 }
+	}
+	for name, c := range map[string]struct {
+		arch   model.Arch
+		change func(c *model.Config)
+	}{
+		"mistral": {model.Llama, windows(7, 0)},
+		"qwen2":   {model.Qwen2, nil},
+		"qwen3":   {model.Qwen3, func(c *model.Config) { c.HeadDim = 48 }},
+		"gemma":   {model.Gemma, func(c *model.Config) { c.KVHeads = 1 }},
+		"gemma2": {model.Gemma2, func(c *model.Config) {
+			windows(9, 2)(c)
+			c.ScoreScale, c.ScoreCap, c.LogitCap = 0.2, 2, 1.5
+		}},
+		"gemma3": {model.Gemma3, func(c *model.Config) {
+			windows(5, 3)(c)
+			c.RopeBase, c.LocalRopeBase = 1e6, 1e3
+			c.Scaling = model.RopeScaling{Factor: 8, LowFactor: 1, HighFactor: 4, Original: 40}
+		}},
+		"phi3":       {model.Phi3, func(c *model.Config) { c.LongAfter, c.ScoreScale = 32, 0.21 }},
+		"phi3 short": {model.Phi3, func(c *model.Config) { c.LongAfter = 80 }},
+	} {
+		for engine, o := range engines {
+			t.Run(engine+"/"+name, func(t *testing.T) {
+				if raceEnabled && o.LaneOnly && name != "gemma2" && name != "qwen2" {
+					t.Skip("the detector makes it slow; without it all of these run")
+				}
+				config := shape()
+				config.Arch, config.Rope = c.arch, model.RopeHalves
+				if c.change != nil {
+					c.change(&config)
+				}
+				f := seeded(12, config, c.arch.Traits().Tied, model.F32, model.Q8_0)
+				if config.LongAfter != 0 {
+					f.Weights.RopeFactors, f.Weights.LongFactors = factors(config.HeadDim, 3), factors(config.HeadDim, 1)
+				}
+				compare(t, load(t, open(t, o), f, Options{Sequences: 2, Batch: 9, PagePositions: 16}), f)
+			})
+		}
+	}
+}
+
+// factors are 1 and more, the faster the smaller step is.
+func factors(headDim int, step float32) model.Tensor {
+	t := model.Tensor{Rows: 1, Cols: headDim / 2}
+	for i := range t.Cols {
+		t.Data = append(t.Data, f32Bytes(1+float32(i)/step)...)
+	}
+	return t
+}
+
 // A model with frequency factors in its file.
 func TestRopeFactors(t *testing.T) {
 	f := seeded(11, shape(), true, model.F32)
-	n := f.Config.HeadDim / 2
-	f.Weights.RopeFactors = model.Tensor{Rows: 1, Cols: n}
-	for i := range n {
-		f.Weights.RopeFactors.Data = append(f.Weights.RopeFactors.Data, f32Bytes(1+float32(i)/3)...)
-	}
+	f.Weights.RopeFactors = factors(f.Config.HeadDim, 3)
 	compare(t, load(t, open(t, engines["native"]), f, Options{Sequences: 2}), f)
 }
 

@@ -22,12 +22,23 @@ func seeded(seed uint64, c model.Config, tied bool, types ...model.Type) *model.
 	r := &weightMaker{Rand: rand.New(rand.NewPCG(seed, 7)), types: types}
 	qDim, kvDim := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
 	w := model.Weights{Embed: r.matrix(c.Vocab, c.Dim), Norm: r.norm(c.Dim)}
+	traits := c.Arch.Traits()
 	for range c.Layers {
-		w.Layers = append(w.Layers, model.Layer{
+		l := model.Layer{
 			AttnNorm: r.norm(c.Dim), FFNNorm: r.norm(c.Dim),
 			Q: r.matrix(qDim, c.Dim), K: r.matrix(kvDim, c.Dim), V: r.matrix(kvDim, c.Dim), O: r.matrix(c.Dim, qDim),
 			Gate: r.matrix(c.Hidden, c.Dim), Up: r.matrix(c.Hidden, c.Dim), Down: r.matrix(c.Dim, c.Hidden),
-		})
+		}
+		if traits.Biases {
+			l.QBias, l.KBias, l.VBias = r.norm(qDim), r.norm(kvDim), r.norm(kvDim)
+		}
+		if traits.HeadNorms {
+			l.QNorm, l.KNorm = r.norm(c.HeadDim), r.norm(c.HeadDim)
+		}
+		if traits.PostNorms {
+			l.AttnAfter, l.FFNAfter = r.norm(c.Dim), r.norm(c.Dim)
+		}
+		w.Layers = append(w.Layers, l)
 	}
 	if w.Output = w.Embed; !tied {
 		w.Output = r.matrix(c.Vocab, c.Dim)

@@ -75,10 +75,28 @@ func (t *tensors) stacked(name string, at int, parts []*model.Tensor) matrix {
 	return m
 }
 
+// allFrequencies are the frequencies of the layers that attend to all positions, and
+// those of local ones where they differ, for sequences of this many positions.
+func allFrequencies(f *model.File, context int) (all [2][]float32, err error) {
+	c := &f.Config
+	factors := &f.Weights.RopeFactors
+	if c.LongAfter != 0 && context > c.LongAfter {
+		factors = &f.Weights.LongFactors
+	}
+
+	if all[0], err = frequencies(c.RopeBase, c.HeadDim, &c.Scaling, factors); err != nil {
+		return all, err
+	}
+	if c.LocalRopeBase != 0 {
+		all[1], err = frequencies(c.LocalRopeBase, c.HeadDim, &model.RopeScaling{}, &model.Tensor{})
+	}
+	return all, err
+}
+
 // frequencies are the angles by which the pairs of a head turn per position, with
 // the model's scaling applied.
-func frequencies(c *model.Config, factors *model.Tensor) ([]float32, error) {
-	n := c.HeadDim / 2
+func frequencies(base float64, headDim int, scaling *model.RopeScaling, factors *model.Tensor) ([]float32, error) {
+	n := headDim / 2
 	own := make([]byte, 4*n)
 	if factors.Data != nil {
 		if err := mapped.Copy(own, factors.Data); err != nil {
@@ -88,7 +106,7 @@ func frequencies(c *model.Config, factors *model.Tensor) ([]float32, error) {
 
 	all := make([]float32, n)
 	for i := range all {
-		f := math.Pow(c.RopeBase, -float64(2*i)/float64(c.HeadDim))
+		f := math.Pow(base, -float64(2*i)/float64(headDim))
 		if factors.Data != nil {
 			factor := float64(math.Float32frombits(le32(own[4*i:])))
 			if !(factor > 0 && factor <= math.MaxFloat32) {
@@ -96,7 +114,7 @@ func frequencies(c *model.Config, factors *model.Tensor) ([]float32, error) {
 			}
 			f /= factor
 		}
-		all[i] = float32(stretch(&c.Scaling, f))
+		all[i] = float32(stretch(scaling, f))
 	}
 
 	return all, nil

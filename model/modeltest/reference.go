@@ -17,6 +17,8 @@ type Reference struct {
 	norm   []float64
 	output [][]float64
 	freqs  []float64 // radians per position, by pair of a head
+	local  []float64 // of local layers
+	family family
 
 	hidden []float64
 }
@@ -26,6 +28,11 @@ type layer struct {
 	attnNorm, ffnNorm          []float64
 	q, k, v, o, gate, up, down [][]float64
 	keys, values               [][]float64
+
+	qBias, kBias, vBias, qNorm, kNorm, attnAfter, ffnAfter []float64
+
+	freqs  []float64
+	window int // positions that count; 0: all
 }
 
 // New takes a model's tensors. A shape or a type that does not fit is gpuerr.Invalid.
@@ -39,7 +46,7 @@ func New(f *model.File) (*Reference, error) {
 		return nil, gpuerr.New(gpuerr.Invalid, "layers: %d of %d", len(w.Layers), c.Layers)
 	}
 
-	r := &Reference{c: c, layers: make([]layer, c.Layers)}
+	r := &Reference{c: c, layers: make([]layer, c.Layers), family: families[c.Arch]}
 	l := &loading{}
 	r.embed = l.matrix("embed", &w.Embed, c.Vocab, c.Dim)
 	r.output = l.matrix("output", &w.Output, c.Vocab, c.Dim)
@@ -56,14 +63,10 @@ func New(f *model.File) (*Reference, error) {
 		to.gate = l.matrix("gate", &from.Gate, c.Hidden, c.Dim)
 		to.up = l.matrix("up", &from.Up, c.Hidden, c.Dim)
 		to.down = l.matrix("down", &from.Down, c.Dim, c.Hidden)
+		r.family.take(l, from, to)
 	}
 
-	r.freqs = frequencies(&c)
-	if len(w.RopeFactors.Data) > 0 {
-		for i, f := range l.vector("ropeFactors", &w.RopeFactors, c.HeadDim/2) {
-			r.freqs[i] /= f
-		}
-	}
+	r.takeFrequencies(l, w)
 
 	if l.err != nil {
 		return nil, l.err
@@ -72,45 +75,41 @@ func New(f *model.File) (*Reference, error) {
 	return r, nil
 }
 
-// frequencies is base^(-2i/n), stretched as Llama 3.1 does (transformers,
-// modeling_rope_utils.py, _compute_llama3_parameters).
-func frequencies(c *model.Config) []float64 {
-	freqs := make([]float64, c.HeadDim/2)
-	for i := range freqs {
-		f := math.Pow(c.RopeBase, -2*float64(i)/float64(c.HeadDim))
-		if s := c.Scaling; s.Factor != 0 {
-			length := 2 * math.Pi / f
-			long, short := float64(s.Original)/s.LowFactor, float64(s.Original)/s.HighFactor
-			switch {
-			case length > long:
-				f /= s.Factor
-			case length >= short:
-				smooth := (float64(s.Original)/length - s.LowFactor) / (s.HighFactor - s.LowFactor)
-				f = (1-smooth)*f/s.Factor + smooth*f
-			}
-		}
-		freqs[i] = f
-	}
-
-	return freqs
-}
-
 // Step runs a token at a position, which is at most the number of earlier
 // positions, and returns the logits of the next. It forgets later positions.
 func (r *Reference) Step(token int32, position int) []float64 {
 	x := append([]float64(nil), r.embed[token]...)
+	if r.family.scaled {
+		for i := range x {
+			x[i] *= math.Sqrt(float64(len(x)))
+		}
+	}
+
 	for i := range r.layers {
 		l := &r.layers[i]
-		add(x, r.attend(l, r.rmsnorm(x, l.attnNorm), position))
+		a := r.attend(l, r.rmsnorm(x, l.attnNorm), position)
+		if r.family.postNorms {
+			a = r.rmsnorm(a, l.attnAfter)
+		}
+		add(x, a)
 		h := r.rmsnorm(x, l.ffnNorm)
 		gate, up := multiply(l.gate, h), multiply(l.up, h)
 		for j, g := range gate {
-			gate[j] = g / (1 + math.Exp(-g)) * up[j]
+			gate[j] = r.family.activation(g) * up[j]
 		}
-		add(x, multiply(l.down, gate))
+		f := multiply(l.down, gate)
+		if r.family.postNorms {
+			f = r.rmsnorm(f, l.ffnAfter)
+		}
+		add(x, f)
 	}
+
 	r.hidden = r.rmsnorm(x, r.norm)
-	return multiply(r.output, r.hidden)
+	logits := multiply(r.output, r.hidden)
+	for i := range logits {
+		logits[i] = within(logits[i], r.c.LogitCap)
+	}
+	return logits
 }
 
 // Hidden is the last step's row of the final norm, Dim values.
@@ -120,18 +119,36 @@ func (r *Reference) Hidden() []float64 { return r.hidden }
 func (r *Reference) attend(l *layer, h []float64, position int) []float64 {
 	c := &r.c
 	q, k, v := multiply(l.q, h), multiply(l.k, h), multiply(l.v, h)
-	r.turn(q, position)
-	r.turn(k, position)
+	if r.family.biases {
+		add(q, l.qBias)
+		add(k, l.kBias)
+		add(v, l.vBias)
+	}
+	if r.family.headNorms {
+		r.normHeads(q, l.qNorm)
+		r.normHeads(k, l.kNorm)
+	}
+	r.turn(q, position, l.freqs)
+	r.turn(k, position, l.freqs)
 	l.keys, l.values = append(l.keys[:position], k), append(l.values[:position], v)
 	out := make([]float64, c.Heads*c.HeadDim)
 	for head := range c.Heads {
 		at, kvAt := head*c.HeadDim, head/(c.Heads/c.KVHeads)*c.HeadDim
 		scores := make([]float64, position+1)
 		for p := range scores {
+			if l.window > 0 && p <= position-l.window {
+				scores[p] = math.Inf(-1)
+				continue
+			}
 			for i := range c.HeadDim {
 				scores[p] += q[at+i] * l.keys[p][kvAt+i]
 			}
-			scores[p] /= math.Sqrt(float64(c.HeadDim))
+			if c.ScoreScale != 0 {
+				scores[p] *= c.ScoreScale
+			} else {
+				scores[p] /= math.Sqrt(float64(c.HeadDim))
+			}
+			scores[p] = within(scores[p], c.ScoreCap)
 		}
 		for p, weight := range softmax(scores) {
 			for i := range c.HeadDim {
@@ -144,10 +161,10 @@ func (r *Reference) attend(l *layer, h []float64, position int) []float64 {
 }
 
 // turn rotates the pairs of each head by the position.
-func (r *Reference) turn(x []float64, position int) {
+func (r *Reference) turn(x []float64, position int, freqs []float64) {
 	n := r.c.HeadDim
 	for at := 0; at < len(x); at += n {
-		for i, f := range r.freqs {
+		for i, f := range freqs {
 			a, b := at+2*i, at+2*i+1
 			if r.c.Rope == model.RopeHalves {
 				a, b = at+i, at+i+n/2

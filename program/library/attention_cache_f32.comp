@@ -2,8 +2,9 @@
 #extension GL_GOOGLE_include_directive : require
 
 // Each row of the batch against the cache of its sequence, for every head: the mean of
-// the values of the positions 0 to the row's, weighted with softmax(q·k /
-// sqrt(head_dim)); see cache.glsl for the cache.
+// the values of the positions up to the row's, weighted with softmax(scale · q·k); see
+// cache.glsl for the cache. With a window, only as many positions count, the row's own
+// among them. With a cap, the softmax is of cap · tanh(scale · q·k / cap).
 //
 //     result: [batch][heads][head_dim]
 //
@@ -29,11 +30,13 @@ layout(set = 0, binding = 4, std430) readonly buffer V { float v[]; };
 layout(set = 0, binding = 5, std430) writeonly buffer Out { float result[]; };
 layout(push_constant) uniform Inline {
     uint heads; uint kv_heads; uint head_dim; uint batch; uint page; uint pages;
+    uint window; float scale; float cap;
 };
 
 #include "grid.glsl"
 #include "tree.glsl"
 #include "cache.glsl"
+#include "cap.glsl"
 
 shared float query[MOST_DIM];
 shared float weights[LANES];
@@ -64,7 +67,6 @@ void main() {
     uint wide = width();
     uint kPages = pagesOf(uint(k.length()));
     uint vPages = pagesOf(uint(v.length()));
-    float scale = 1.0 / sqrt(float(head_dim));
     for (uint item = group; item < batch * heads; item += groups) {
         uint b = item / heads;
         uint head = item % heads;
@@ -85,9 +87,10 @@ void main() {
         }
         float most = -3.402823466e38;
         float total = 0.0;
-        uint rounds = attends ? position / LANES + 1u : 0u;
+        uint first = window != 0u && position >= window ? position - window + 1u : 0u;
+        uint rounds = attends ? (position - first) / LANES + 1u : 0u;
         for (uint round = 0u; round < rounds; round++) {
-            uint base = round * LANES;
+            uint base = first + round * LANES;
             uint count = min(position - base, LANES - 1u) + 1u;
             float score = -3.402823466e38;
             uint place = 0u; // of the position's key and value
@@ -106,6 +109,7 @@ void main() {
                 for (uint d = 0u; d < head_dim; d++) {
                     score += query[d] * k[place + d];
                 }
+                score = capped(score, cap);
             }
             float before = most;
             most = max(most, maxOfGroup(score));

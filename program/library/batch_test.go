@@ -174,7 +174,7 @@ func TestCacheOfPages(t *testing.T) {
 				l.run("rope_cache_f32", append(append([]uint32{}, size...), 1, page, pages), part, floatBytes(freqs...),
 					wordBytes(rows...), wordBytes(table...), k, v)
 				result := append(append([]byte{}, out[4*at*heads*dim:4*(at+n)*heads*dim]...), randomFloats(r, heads*dim)...)
-				l.run("attention_cache_f32", append(size, page, pages), part, wordBytes(rows...), wordBytes(table...), k, v, result)
+				l.run("attention_cache_f32", append(size, page, pages, 0, math.Float32bits(1/float32(math.Sqrt(dim))), 0), part, wordBytes(rows...), wordBytes(table...), k, v, result)
 				copy(turned[4*at*row:], part[:4*n*row])
 				copy(out[4*at*heads*dim:], result[:4*n*heads*dim])
 				require.Equal(t, make([]byte, 4*heads*dim), result[4*n*heads*dim:], "padding")
@@ -277,13 +277,15 @@ func TestSwigluFarOut(t *testing.T) {
 		{inf, 2, inf}, {-inf, 2, nan}, {nan, 2, nan}, {1, nan, nan},
 	} {
 		y := make([]byte, 4)
-		l.run("swiglu_rows_f32", []uint32{1}, floatBytes(c.a, c.b), y)
-		got := floatAt(y, 0)
-		if c.want != c.want {
-			require.True(t, got != got, "%v", c)
-			continue
+		for _, kernel := range []string{"swiglu_rows_f32", "geglu_rows_f32"} {
+			l.run(kernel, []uint32{1}, floatBytes(c.a, c.b), y)
+			got := floatAt(y, 0)
+			if c.want != c.want {
+				require.True(t, got != got, "%s: %v", kernel, c)
+				continue
+			}
+			require.True(t, got == c.want || math.Abs(float64(got-c.want)) < 1e-6, "%s: %v: %v", kernel, c, got)
 		}
-		require.True(t, got == c.want || math.Abs(float64(got-c.want)) < 1e-6, "%v: %v", c, got)
 	}
 }
 

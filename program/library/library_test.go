@@ -20,11 +20,11 @@ func TestNames(t *testing.T) {
 		"argmax_f32", "attention_cache_f32", "attention_f32", "copy", "embed_bf16", "embed_f16", "embed_f32",
 		"embed_i8", "embed_iq4_nl", "embed_iq4_xs", "embed_mxfp4", "embed_q2_k", "embed_q3_k", "embed_q4_0",
 		"embed_q4_1", "embed_q4_k", "embed_q5_0", "embed_q5_1", "embed_q5_k", "embed_q6_k", "embed_q8_0", "fill_u32",
-		"histogram_u32", "layernorm_f32", "linear_bf16", "linear_f16", "linear_f32", "linear_i8", "linear_iq4_nl",
+		"geglu_rows_f32", "head_norm_f32", "histogram_u32", "layernorm_f32", "linear_bf16", "linear_f16", "linear_f32", "linear_i8", "linear_iq4_nl",
 		"linear_iq4_xs", "linear_mxfp4", "linear_q2_k", "linear_q3_k", "linear_q4_0", "linear_q4_1", "linear_q4_k",
 		"linear_q5_0", "linear_q5_1", "linear_q5_k", "linear_q6_k", "linear_q8_0", "matmul_f32", "matmul_tiled_f32",
 		"matvec_f32", "matvec_q8_0", "matvec_wg_f32", "matvec_wg_q8_0", "next_token_f32", "reduce_f32", "rmsnorm_f32",
-		"rope_cache_f32", "rope_f32", "sample_topk_f32", "saxpy_f32", "scan_f32", "scan_u32", "softmax_f32", "spin",
+		"rope_cache_f32", "rope_f32", "sample_topk_f32", "saxpy_f32", "scan_f32", "scan_u32", "softcap_f32", "softmax_f32", "spin",
 		"swiglu_f32", "swiglu_rows_f32", "topk_f32", "trap", "vecadd_f32"}, Names())
 	names := Names()
 	names[0] = "mine"

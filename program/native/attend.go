@@ -51,7 +51,7 @@ func (a *attend) items(q *cached, out []float32, lo, hi uint64, stop *atomic.Uin
 		for h := first; h < last; {
 			t := q.together(h, last)
 			n := t.groups * t.each
-			if !a.heads(q, t, to[h*q.dim:][:n*q.dim], query[h*q.dim:][:n*q.dim], position+1, sequence, stop) {
+			if !a.heads(q, t, to[h*q.dim:][:n*q.dim], query[h*q.dim:][:n*q.dim], position, sequence, stop) {
 				return false
 			}
 			h += n
@@ -71,7 +71,7 @@ func (q *cached) together(h, last uint64) together {
 	return t
 }
 
-// note looks up the places of n positions from a multiple of attendStep on.
+// note looks up the places of n positions, from the beginning of a run on or within one.
 func (a *attend) note(q *cached, from, n, sequence uint64) bool {
 	if a.from == from && a.placed == from+n {
 		return true
@@ -89,31 +89,46 @@ func (a *attend) note(q *cached, from, n, sequence uint64) bool {
 	return true
 }
 
-// heads does heads that are done together.
-func (a *attend) heads(q *cached, t together, out, query []float32, length, sequence uint64, stop *atomic.Uint32) bool {
+// heads does heads that are done together. A window may begin within a run: the rest of
+// that run is a step of its own, so that later ones begin where runs do.
+func (a *attend) heads(q *cached, t together, out, query []float32, position, sequence uint64, stop *atomic.Uint32) bool {
+	first, length := uint64(0), position+1
+	if q.window != 0 && position >= q.window {
+		first = length - q.window
+	}
+
 	n := t.groups * t.each
 	scaled, sums := a.query[:len(query)], a.sums[:len(query)]
-	scale(scaled, query, inverseRoot(float32(q.dim)))
+	scale(scaled, query, q.scale)
 	clear(sums)
 	for i := range n {
 		a.most[i], a.total[i] = -math.MaxFloat32, 0
 	}
 
-	for from := uint64(0); from < length; from += attendStep {
+	for from, count := first, uint64(0); from < length; from += count {
 		if stop != nil && stop.Load() != 0 {
 			return false
 		}
 
-		count := min(length-from, attendStep)
+		count = min(length-from, attendStep)
+		within := from & (a.run - 1)
+		if within != 0 {
+			count = min(count, a.run-within)
+		}
 		if !a.note(q, from, count, sequence) {
 			return false
 		}
 
 		before := a.most
-		a.scores(q, t, int(count))
+		a.scores(q, t, int(count), within == 0)
+		if q.limit > 0 {
+			for i := range n {
+				softcap(a.weights[i*attendStep:][:count], q.limit)
+			}
+		}
 		a.weigh(int(count), int(n))
 		for i := range n {
-			if from > 0 && before[i] != a.most[i] {
+			if from > first && before[i] != a.most[i] {
 				keep := float32(math.Exp(float64(before[i] - a.most[i])))
 				scale(sums[i*q.dim:][:q.dim], sums[i*q.dim:][:q.dim], keep)
 				a.total[i] *= keep
@@ -121,7 +136,7 @@ func (a *attend) heads(q *cached, t together, out, query []float32, length, sequ
 			a.total[i] += a.sum[i]
 		}
 
-		a.values(q, t, int(count))
+		a.values(q, t, int(count), within == 0)
 	}
 
 	scaleHeads(out, sums, a.total[:n], int(q.dim))
@@ -141,9 +156,10 @@ func (a *attend) runs(q *cached, t together, cache []float32, n int, f func(head
 	}
 }
 
-// scores makes the weights of n positions the products of their keys with the queries.
-func (a *attend) scores(q *cached, t together, n int) {
-	if a.run == attendRun && a.scoresOfRuns(q, t, n) {
+// scores makes the weights of n positions the products of their keys with the queries;
+// whole means that the first begins a run.
+func (a *attend) scores(q *cached, t together, n int, whole bool) {
+	if whole && a.run == attendRun && a.scoresOfRuns(q, t, n) {
 		return
 	}
 	a.runs(q, t, q.k, n, func(head uint64, rows, weights []float32) {
@@ -165,8 +181,8 @@ func (a *attend) weigh(n, heads int) {
 }
 
 // values adds the values of n positions, times their weights, to the sums.
-func (a *attend) values(q *cached, t together, n int) {
-	if a.run == attendRun && a.valuesOfRuns(q, t, n) {
+func (a *attend) values(q *cached, t together, n int, whole bool) {
+	if whole && a.run == attendRun && a.valuesOfRuns(q, t, n) {
 		return
 	}
 	a.runs(q, t, q.v, n, func(head uint64, rows, weights []float32) {

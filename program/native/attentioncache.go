@@ -10,7 +10,7 @@ const (
 	mostHeads  = 16 // that are done together
 )
 
-var attentionCacheShape = shape{bindings: 6, inlineWords: 6, write: 5, write2: -1}
+var attentionCacheShape = shape{bindings: 6, inlineWords: 9, write: 5, write2: -1}
 
 var attentionCacheBody = &Body{
 	Items: func(c *Call) (uint64, bool) {
@@ -29,6 +29,7 @@ var attentionCacheBody = &Body{
 			return true
 		}
 		q := cachedOf(c, 1, 4)
+		q.window, q.scale, q.limit = c.inline(6), c.inlineF32(7), c.inlineF32(8)
 		a := attends.Get().(*attend)
 		ok := a.items(&q, c.f32(5), lo, hi, c.Stop)
 		attends.Put(a)
@@ -55,13 +56,22 @@ var attentionCacheBody = &Body{
 		}
 		all := q.batch * q.heads
 		positions := ceilDiv(min(q.pages*q.page, longestTimedRow), 2)
+		if window := c.inline(6); window != 0 {
+			positions = min(positions, window)
+		}
 		nanos, ok := attentionPace.nanos(6*all, all*positions*(4*q.dim+8))
+		if c.inlineF32(8) > 0 {
+			nanos += all * positions * cappedNanos
+		}
 		read := 2 * q.batch * positions
 		return nanos + scattered(ceilDiv(read, q.page), read*q.width, uint64(len(q.k)+len(q.v))), ok
 	},
 }
 
 var attentionPace = pace{words: 20, exps: true}
+
+// cappedNanos is the time of a score with a cap.
+const cappedNanos = 6
 
 // longestTimedRow caps the positions in the estimated time of a row.
 const longestTimedRow = 1 << 20

@@ -18,6 +18,10 @@ type cached struct {
 	sequences  uint64 // that the table has
 	held       uint64 // pages that k and v both have
 	shift      uint   // a position's page is position >> shift
+
+	// Attention has these: the positions that count, 0 for all; the factor of scores, and their cap.
+	window       uint64
+	scale, limit float32
 }
 
 // cachedOf takes bindings and inline words from page on; the others are the first.

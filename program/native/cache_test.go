@@ -16,6 +16,9 @@ import (
 type paged struct {
 	heads, kv, dim, page, pages, sequences, batch int
 
+	window int
+	limit  float32
+
 	qkv, k, v, freqs []float32
 	rows, table      []uint32
 }
@@ -67,7 +70,15 @@ func (p *paged) call(bindings [][]byte, inline []byte) *Call {
 
 func (p *paged) attention(out []float32) *Call {
 	return p.call([][]byte{bytesOf(p.qkv), bytesOf(p.rows), bytesOf(p.table), bytesOf(p.k), bytesOf(p.v), bytesOf(out)},
-		p.words(p.page, p.pages))
+		p.words(p.page, p.pages, p.window, int(math.Float32bits(inverseRoot(float32(p.dim)))), int(math.Float32bits(p.limit))))
+}
+
+// first is the first of the positions that count for one.
+func (p *paged) first(position uint32) uint32 {
+	if p.window == 0 || int(position) < p.window {
+		return 0
+	}
+	return position - uint32(p.window) + 1
 }
 
 func (p *paged) rope(pairing int) *Call {
@@ -99,13 +110,17 @@ func (p *paged) attended() []float32 {
 
 		for h := range p.heads {
 			q := p.qkv[(b*(p.heads+2*p.kv)+h)*p.dim:][:p.dim]
-			scores, most := make([]float64, position+1), math.Inf(-1)
+			first := p.first(position)
+			scores, most := make([]float64, position+1-first), math.Inf(-1)
 			for i := range scores {
-				k := p.k[p.at(uint32(i), sequence, h/(p.heads/p.kv)):]
+				k := p.k[p.at(first+uint32(i), sequence, h/(p.heads/p.kv)):]
 				for d := range q {
 					scores[i] += float64(q[d]) * float64(k[d])
 				}
 				scores[i] /= math.Sqrt(float64(p.dim))
+				if p.limit > 0 {
+					scores[i] = float64(p.limit) * math.Tanh(scores[i]/float64(p.limit))
+				}
 				most = max(most, scores[i])
 			}
 
@@ -113,7 +128,7 @@ func (p *paged) attended() []float32 {
 			for i, s := range scores {
 				w := math.Exp(s - most)
 				total += w
-				v := p.v[p.at(uint32(i), sequence, h/(p.heads/p.kv)):]
+				v := p.v[p.at(first+uint32(i), sequence, h/(p.heads/p.kv)):]
 				for d := range sums {
 					sums[d] += w * float64(v[d])
 				}
@@ -130,15 +145,20 @@ func (p *paged) attended() []float32 {
 
 // spoil sets all positions that no row attends to to NaN: they must have no effect.
 func (p *paged) spoil() {
-	most := make([]int, p.sequences)
+	used := map[[2]uint32]bool{}
 	for b := range p.batch {
 		if s := p.rows[2*b+1]; s != padding {
-			most[s] = max(most[s], int(p.rows[2*b])+1)
+			for i := p.first(p.rows[2*b]); i <= p.rows[2*b]; i++ {
+				used[[2]uint32{s, i}] = true
+			}
 		}
 	}
-	for s := range p.sequences {
-		for i := most[s]; i < p.page*p.pages; i++ {
-			at := p.at(uint32(i), uint32(s), 0)
+	for s := range uint32(p.sequences) {
+		for i := range uint32(p.page * p.pages) {
+			if used[[2]uint32{s, i}] {
+				continue
+			}
+			at := p.at(i, s, 0)
 			for d := range p.kv * p.dim {
 				p.k[at+d], p.v[at+d] = float32(math.NaN()), float32(math.NaN())
 			}
@@ -158,6 +178,12 @@ func TestAttentionToPages(t *testing.T) {
 			{4, 2, 8, 4, 33}, {2, 1, 64, 8, 9}, {1, 1, 1, 2, 11}, {4, 4, 8, 1024, 2}, {34, 17, 24, 16, 2},
 		} {
 			p := newPaged(r, s[0], s[1], s[2], s[3], s[4], 3, 1+r.IntN(7))
+			if r.IntN(2) == 0 {
+				p.window = 1 + r.IntN(s[3]*s[4])
+			}
+			if r.IntN(2) == 0 {
+				p.limit = 1 + 2*r.Float32()
+			}
 			p.spoil()
 			out := make([]float32, p.batch*p.heads*p.dim)
 			require.True(t, whole(t, attentionCacheBody, p.attention(out)), p)

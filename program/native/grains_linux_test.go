@@ -85,7 +85,7 @@ func (s *grainShape) call(t *testing.T) (c *Call, made func() uint64) {
 		if s.kernel == "rope_cache_f32" {
 			at = 2
 		}
-		q := cachedOf(c, at, len(s.inline)-2)
+		q := cachedOf(c, at, at+3)
 		most := q.pages * q.page
 		if s.kernel == "attention_cache_f32" {
 			most = q.most(c)
@@ -161,6 +161,10 @@ var grainShapes = []grainShape{
 	{kernel: "swiglu_rows_f32", words: []uint64{g1, g1 / 2}, inline: []uint32{1}},
 	{kernel: "swiglu_rows_f32", words: []uint64{g1, g1 / 2}, inline: []uint32{m1}, offset: 4},
 	{kernel: "swiglu_rows_f32", words: []uint64{g1, g1 / 2}, inline: []uint32{m1 + 1}, lane: true},
+	{kernel: "geglu_rows_f32", words: []uint64{g1, g1 / 2}, inline: []uint32{m1}, offset: 4},
+	{kernel: "head_norm_f32", words: []uint64{g1, 256, 256}, inline: []uint32{64, 8, 256, 10, 0x358637bd}},
+	{kernel: "head_norm_f32", words: []uint64{g1, 257, 257}, inline: []uint32{1, 1, 257, 10, 0x358637bd}, lane: true},
+	{kernel: "softcap_f32", words: []uint64{g1}, inline: []uint32{0x41f00000}, offset: 4},
 	{kernel: "next_token_f32", words: []uint64{g1, 1 << 18, 1 << 19, g1}, inline: []uint32{1, 1 << 18, 1 << 10}},
 	{kernel: "next_token_f32", words: []uint64{g1, 256, 512, 256}, inline: []uint32{m1, 256, 1}, offset: 4},
 	{kernel: "next_token_f32", words: []uint64{g1, 256, 512, 256}, inline: []uint32{m1 + 1, 1, 1}, lane: true},
@@ -278,7 +282,7 @@ func cacheOf(kernel string, heads, kv, dim, batch, page, pages uint32, offset ui
 		s.inline = []uint32{heads, kv, dim, batch, 0, page, pages}
 	} else {
 		s.words = []uint64{qkv, rows, uint64(pages), g1 / 4, g1 / 4, uint64(batch) * uint64(heads) * uint64(dim)}
-		s.inline = []uint32{heads, kv, dim, batch, page, pages}
+		s.inline = []uint32{heads, kv, dim, batch, page, pages, 0, 0, 0}
 	}
 	return s
 }
@@ -310,8 +314,11 @@ func wordsOfItem(kernel string, c *Call) uint64 {
 	case "embed_i8":
 		return startWords + c.inline(0)*(2+runWords/min(runWords, c.inline(1)))
 
-	case "swiglu_rows_f32":
+	case "swiglu_rows_f32", "geglu_rows_f32":
 		return startWords + 6*c.inline(0)
+	case "head_norm_f32":
+		_, _, _, _, row := headNormSizes(c)
+		return startWords + 6*row
 	case "next_token_f32":
 		return startWords + 2*c.inline(0)
 

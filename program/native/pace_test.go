@@ -46,6 +46,9 @@ var paced = map[string][][]uint32{
 	"linear_mxfp4":    {{64, 256, 1, 0, 64, 0}, {128, 512, 1, 0, 128, 0}},
 	"next_token_f32":  {{512, 1, 8}, {512, 8, 8}},
 	"swiglu_rows_f32": {{1, 1, 172, 0}, {8, 8, 172, 0}},
+	"geglu_rows_f32":  {{1, 1, 172, 0}, {8, 8, 172, 0}},
+	"head_norm_f32":   {{8, 4, 64, 1}, {8, 4, 64, 8}},
+	"softcap_f32":     {{300}, {4000}},
 }
 
 func BenchmarkPace(b *testing.B) {

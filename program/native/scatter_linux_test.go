@@ -59,7 +59,7 @@ func scatteredCache(kernel string, words uint64) grainShape {
 	if kernel == "rope_cache_f32" {
 		return grainShape{kernel: kernel, words: []uint64{n * 6, 1, 2 * n, n, words, words}, inline: []uint32{1, 1, 2, n, 0, 1, n}}
 	}
-	return grainShape{kernel: kernel, words: []uint64{3, 2, n, words, words, 1}, inline: []uint32{1, 1, 1, 1, 1, n}}
+	return grainShape{kernel: kernel, words: []uint64{3, 2, n, words, words, 1}, inline: []uint32{1, 1, 1, 1, 1, n, 0, 0, 0}}
 }
 
 // TestALongRowStops: four thousand million positions take minutes, and end on a
@@ -68,7 +68,7 @@ func TestALongRowStops(t *testing.T) {
 	const page, pages, heads = 1 << 20, 1 << 12, 1 << 10
 	s := grainShape{
 		kernel: "attention_cache_f32", words: []uint64{heads + 2, 2, pages, page, page, heads},
-		inline: []uint32{heads, 1, 1, 1, page, pages},
+		inline: []uint32{heads, 1, 1, 1, page, pages, 0, 0, 0},
 	}
 
 	c, _ := s.call(t)

@@ -112,7 +112,7 @@ func newPass(tb testing.TB, m *modelShape, batch int, apart bool) *pass {
 		norm(x, normed)
 		linear(m.dim+2*kvDim, m.dim, normed, qkv, 0, n)
 		add("rope_cache_f32", [][]byte{bytesOf(qkv), bytesOf(freqs), bytesOf(p.rows), bytesOf(table), bytesOf(k), bytesOf(v)}, h, kv, d, n, 0, page, c)
-		add("attention_cache_f32", [][]byte{bytesOf(qkv), bytesOf(p.rows), bytesOf(table), bytesOf(k), bytesOf(v), bytesOf(out)}, h, kv, d, n, page, c)
+		add("attention_cache_f32", [][]byte{bytesOf(qkv), bytesOf(p.rows), bytesOf(table), bytesOf(k), bytesOf(v), bytesOf(out)}, h, kv, d, n, page, c, 0, math.Float32bits(inverseRoot(float32(d))), 0)
 		linear(m.dim, m.dim, out, x, 1, n)
 		norm(x, normed)
 		linear(2*m.hidden, m.dim, normed, gates, 0, n)

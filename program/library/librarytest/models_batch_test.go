@@ -43,7 +43,7 @@ func TestBatchModels(t *testing.T) {
 	require.InDelta(t, was[9]+w[1]*x[1], y[9], 1e-6)
 
 	// One head of one position: the value is the result.
-	c = Sized("attention_cache_f32", r, 1, 1, 4, 1, 1, 1, 1)
+	c = Sized("attention_cache_f32", r, 1, 1, 4, 1, 1, 1, 1, 0)
 	page := words(c.Bindings[2])[0]
 	require.Equal(t, floats(c.Bindings[4])[4*page:][:4], floats(c.Want[5])[:4])
 
@@ -63,7 +63,7 @@ func TestBatchModels(t *testing.T) {
 func TestDrawnCaches(t *testing.T) {
 	var padded, together, unordered, garbage int
 	for seed := range uint64(20) {
-		c := drawCache(rand.New(rand.NewPCG(seed, 1)), 9, 4, 5, 3, true)
+		c := drawCache(rand.New(rand.NewPCG(seed, 1)), 9, 4, 5, 3, 0)
 		seen := map[uint32]int{}
 		for b := range 9 {
 			position, sequence := c.rows[2*b], c.rows[2*b+1]

@@ -18,8 +18,9 @@ type cache struct {
 }
 
 // drawCache draws rows, some of them padding, with no two at the same place, and a
-// table. upTo means that the rows need all pages up to their positions.
-func drawCache(r *rand.Rand, batch, page, pages, sequences uint32, before bool) *cache {
+// table. The rows need the pages of as many positions as window says, up to their own; 0:
+// of all.
+func drawCache(r *rand.Rand, batch, page, pages, sequences, window uint32) *cache {
 	c := &cache{page: page, pages: pages, rows: bits(r, 2*batch+slack(r)), table: bits(r, sequences*pages+slack(r))}
 	taken := map[[2]uint32]bool{}
 	needed := map[uint32]bool{}
@@ -40,10 +41,8 @@ func drawCache(r *rand.Rand, batch, page, pages, sequences uint32, before bool) 
 
 		index := row[0] / page
 		needed[row[1]*pages+index] = true
-		for i := range index {
-			if before {
-				needed[row[1]*pages+i] = true
-			}
+		for i := firstOf(row[0], window) / page; i < index; i++ {
+			needed[row[1]*pages+i] = true
 		}
 	}
 
@@ -78,7 +77,7 @@ func drawRopeCache(r *rand.Rand) []uint32 {
 func fillRopeCache(r *rand.Rand, size []uint32, c *Case) {
 	heads, kvHeads, dim, batch, pairing, page, pages := size[0], size[1], size[2], size[3], size[4], size[5], size[6]
 	wide, row := kvHeads*dim, (heads+2*kvHeads)*dim
-	paged := drawCache(r, batch, page, pages, size[7], false)
+	paged := drawCache(r, batch, page, pages, size[7], 1)
 	freqs := ones(r, dim/2+slack(r))
 	for i := range dim / 2 {
 		freqs[i] = float32(math.Pow(10000, -2*float64(i)/float64(dim)))
@@ -118,27 +117,28 @@ func fillRopeCache(r *rand.Rand, size []uint32, c *Case) {
 	c.Want[0], c.Want[4], c.Want[5] = raw(qkv), raw(k), raw(v)
 }
 
-var attentionCacheNames = []string{"heads", "kv_heads", "head_dim", "batch", "page", "pages", "sequences"}
+var attentionCacheNames = []string{"heads", "kv_heads", "head_dim", "batch", "page", "pages", "sequences", "window"}
 
-var attentionCacheEdges = [][]uint32{{4, 2, 8, 0, 16, 2, 1}, {0, 2, 8, 3, 16, 2, 1}, {4, 2, 0, 3, 16, 2, 1}, {1, 1, 1, 1, 1, 1, 1},
-	{2, 2, 48, 1, 16, 1, 1}, {8, 4, 8, 3, 16, 13, 1}, {6, 3, 48, 4, 32, 5, 2}, {8, 1, 64, 2, 64, 2, 1}, {2, 1, 256, 3, 8, 25, 2},
-	{3, 3, 65, 6, 1, 130, 2}, {2, 1, 6, 33, 2, 40, 5}}
+var attentionCacheEdges = [][]uint32{{4, 2, 8, 0, 16, 2, 1, 0}, {0, 2, 8, 3, 16, 2, 1, 0}, {4, 2, 0, 3, 16, 2, 1, 9}, {1, 1, 1, 1, 1, 1, 1, 1},
+	{2, 2, 48, 1, 16, 1, 1, 0}, {8, 4, 8, 3, 16, 13, 1, 40}, {6, 3, 48, 4, 32, 5, 2, 1}, {8, 1, 64, 2, 64, 2, 1, 0}, {2, 1, 256, 3, 8, 25, 2, 63},
+	{3, 3, 65, 6, 1, 130, 2, 5}, {2, 1, 6, 33, 2, 40, 5, 0}, {4, 4, 16, 5, 16, 80, 2, 600}}
 
 func drawAttentionCache(r *rand.Rand) []uint32 {
 	kv := 1 + r.Uint32N(3)
 	page := uint32(1) << r.Uint32N(6)
-	return []uint32{kv * (1 + r.Uint32N(3)), kv, 1 + upTo(r, 100), upTo(r, 8), page, 1 + r.Uint32N(200/page), 1 + r.Uint32N(4)}
+	return []uint32{kv * (1 + r.Uint32N(3)), kv, 1 + upTo(r, 100), upTo(r, 8), page, 1 + r.Uint32N(200/page), 1 + r.Uint32N(4), r.Uint32N(2) * r.Uint32N(250)}
 }
 
 func fillAttentionCache(r *rand.Rand, size []uint32, c *Case) {
 	heads, kvHeads, dim, batch, page, pages := size[0], size[1], size[2], size[3], size[4], size[5]
 	wide, row := kvHeads*dim, (heads+2*kvHeads)*dim
-	paged := drawCache(r, batch, page, pages, size[6], true)
+	window, scale, limit := size[7], float32(1/math.Sqrt(float64(max(dim, 1)))*(0.5+r.Float64())), float32(r.IntN(2))*(1+3*r.Float32())
+	paged := drawCache(r, batch, page, pages, size[6], window)
 	room := paged.count * page * wide
 	qkv, k, v := scaled(r, batch*row+slack(r), 2), scaled(r, room+slack(r), 2), ones(r, room+slack(r))
 	out := ones(r, batch*heads*dim+slack(r))
 	c.Bindings = [][]byte{raw(qkv), raw(paged.rows), raw(paged.table), raw(k), raw(v), raw(out)}
-	c.Inline = inline(size[:6])
+	c.Inline = inline(size[:6], window, scale, limit)
 	for b := range batch {
 		position, sequence := paged.rows[2*b], paged.rows[2*b+1]
 		for h := range heads {
@@ -148,25 +148,37 @@ func fillAttentionCache(r *rand.Rand, size []uint32, c *Case) {
 				continue
 			}
 			q := qkv[b*row+h*dim:][:dim]
-			places := make([]uint32, position+1)
+			places := make([]uint32, position+1-firstOf(position, window))
 			for p := range places {
-				places[p] = paged.at(sequence, uint32(p))*wide + h/(heads/kvHeads)*dim
+				at := firstOf(position, window) + uint32(p)
+				places[p] = paged.at(sequence, at)*wide + h/(heads/kvHeads)*dim
 			}
-			attend(to, q, k, v, places)
+			attend(to, q, k, v, places, float64(scale), float64(limit))
 		}
 	}
 
 	c.Want[5] = raw(out)
 }
 
+// firstOf is the first of the positions that count for one.
+func firstOf(position, window uint32) uint32 {
+	if window == 0 || position < window {
+		return 0
+	}
+	return position - window + 1
+}
+
 // attend is the mean of the values at places, weighted with the softmax of the keys
-// there times q.
-func attend(out, q, k, v []float32, places []uint32) {
+// there times q and scale, within a limit if that is not 0.
+func attend(out, q, k, v []float32, places []uint32, scale, limit float64) {
 	most, total := math.Inf(-1), 0.0
 	scores := make([]float64, len(places))
 	for p, at := range places {
 		for d := range q {
-			scores[p] += float64(q[d]) * float64(k[int(at)+d]) / math.Sqrt(float64(len(q)))
+			scores[p] += float64(q[d]) * float64(k[int(at)+d]) * scale
+		}
+		if limit > 0 {
+			scores[p] = limit * math.Tanh(scores[p]/limit)
 		}
 		most = max(most, scores[p])
 	}
@@ -183,36 +195,6 @@ func attend(out, q, k, v []float32, places []uint32) {
 		}
 		out[d] = float32(sum)
 	}
-}
-
-// Rows of x and of y, n, and elements after the last whole row of each.
-var swigluRowsEdges = [][]uint32{{0, 3, 5, 4}, {3, 0, 5, 4}, {2, 2, 0, 9}, {1, 1, 1, 0}, {1, 1, 2, 1}, {3, 2, 172, 0}, {2, 3, 257, 200}, {5, 5, 64, 63},
-	{40, 40, 3, 2}}
-
-func drawSwigluRows(r *rand.Rand) []uint32 {
-	n, rows := 1+upTo(r, 400), upTo(r, 10)
-	return []uint32{rows + slack(r)/3, rows + slack(r)/3, n, r.Uint32N(n)}
-}
-
-func fillSwigluRows(r *rand.Rand, size []uint32, c *Case) {
-	n, rest := size[2], size[3]
-	x, y := scaled(r, size[0]*2*n+2*rest, 8), ones(r, size[1]*n+rest)
-	for i := range x {
-		if r.IntN(10) == 0 {
-			x[i] *= 40 // exp overflows, and underflows
-		}
-	}
-
-	c.Bindings = [][]byte{raw(x), raw(y)}
-	c.Inline = inline(n)
-	for row := range min(size[0], size[1]) {
-		for i := range n {
-			a, b := float64(x[row*2*n+i]), float64(x[row*2*n+n+i])
-			y[row*n+i] = float32(a / (1 + math.Exp(-a)) * b)
-		}
-	}
-
-	c.Want[1] = raw(y)
 }
 
 var nextEdges = [][]uint32{{5, 0, 3}, {0, 3, 1}, {1, 1, 1}, {257, 1, 4}, {256, 5, 1}, {512, 9, 7}, {4099, 2, 100}, {3, 40, 2}}

@@ -144,7 +144,7 @@ func fillAttention(r *rand.Rand, size []uint32, c *Case) {
 		for p := range places {
 			places[p] = uint32(p)*width + h/(heads/kvHeads)*dim
 		}
-		attend(out[h*dim:][:dim], q[h*dim:][:dim], k, v, places)
+		attend(out[h*dim:][:dim], q[h*dim:][:dim], k, v, places, 1/math.Sqrt(float64(dim)), 0)
 	}
 	c.Want[3] = raw(out)
 }

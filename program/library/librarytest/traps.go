@@ -79,6 +79,7 @@ var traps = map[string][]trap{
 	"linear_i8":           linearI8Traps(),
 	"rope_cache_f32":      ropeCacheTraps(),
 	"attention_cache_f32": attentionCacheTraps(),
+	"head_norm_f32":       headNormTraps,
 	"next_token_f32":      nextTokenTraps,
 	"topk_f32": {
 		{"k above 64", []uint32{4 * 100, 4 * 100, 4 * 100}, inline(u(65)), 1},

@@ -110,7 +110,7 @@ func attentionCacheTraps() []trap {
 	}
 
 	sized := func(heads, kvHeads, dim, batch, page, pages uint32) []byte {
-		return inline([]uint32{heads, kvHeads, dim, batch, page, pages})
+		return inline([]uint32{heads, kvHeads, dim, batch, page, pages, 0}, float32(1), float32(0))
 	}
 
 	right, with16 := sized(heads, kvHeads, dim, batch, 8, 1), sized(heads, kvHeads, dim, batch, 16, 1)
@@ -169,6 +169,15 @@ var embedI8Traps = []trap{
 	{"no group", []uint32{64, 400, 4 * 1, 4 * 8}, inline(u(8), u(0)), 1},
 	{"short y", []uint32{400, 400, 4 * 3, 4 * 23}, inline(u(8), u(8)), 3},
 	{"sizes that wrap", []uint32{40, 400, 4 * 4, 4 * 40}, inline(u(1<<30), u(8)), 3},
+}
+
+var headNormTraps = []trap{
+	{"short qkv", []uint32{4 * 63, 4 * 4, 4 * 4}, inline(u(4), u(2), u(4), u(2), float32(1)), 0},
+	{"short q", []uint32{4 * 64, 4 * 3, 4 * 4}, inline(u(4), u(2), u(4), u(2), float32(1)), 1},
+	{"short k", []uint32{4 * 64, 4 * 4, 4 * 3}, inline(u(4), u(2), u(4), u(2), float32(1)), 2},
+	{"heads that wrap", []uint32{400, 400, 400}, inline(u(1<<31), u(1<<30), u(4), u(1), float32(1)), 0},
+	{"a row that wraps", []uint32{4 * wrapB, 4 * wrapB, 4 * wrapB}, inline(u(wrapA-2), u(1), u(wrapB), u(1), float32(1)), 0},
+	{"a batch that wraps", []uint32{4 * 32, 16, 16}, inline(u(4), u(2), u(4), u(1<<27), float32(1)), 0},
 }
 
 var nextTokenTraps = []trap{
