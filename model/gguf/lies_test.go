@@ -142,8 +142,8 @@ func TestLies(t *testing.T) {
 		"tensorTwice":      {newFile(3, 2, 0).text("t").u32(1).u64(1).u32(0).u64(0).text("t").u32(1).u64(1).u32(0).u64(32).pad(room), "tensor t: is there twice"},
 		"overlap":          {newFile(3, 2, 0).text("t").u32(1).u64(9).u32(0).u64(0).text("u").u32(1).u64(1).u32(0).u64(32).pad(room), "tensor u: lies over tensor t"},
 		"noArchitecture":   {newFile(3, 0, 0).pad(room), "general.architecture: is missing"},
-		"qwen2":            {newFile(3, 0, 1).text("general.architecture").u32(8).text("qwen2").pad(room), "\"qwen2\" is not supported, only \"llama\" is: it needs biases"},
-		"unknown":          {newFile(3, 0, 1).text("general.architecture").u32(8).text("x").pad(room), "\"x\" is not supported, only \"llama\" is: it is not known"},
+		"gpt2":             {newFile(3, 0, 1).text("general.architecture").u32(8).text("gpt2").pad(room), "\"gpt2\" is not supported, llama, qwen2, qwen3, gemma, gemma2, gemma3, phi3 are: it needs learned positions"},
+		"unknown":          {newFile(3, 0, 1).text("general.architecture").u32(8).text("x").pad(room), "\"x\" is not supported, llama, qwen2, qwen3, gemma, gemma2, gemma3, phi3 are: it is not known"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := loadLie(t, lie.f.Bytes())
@@ -287,6 +287,9 @@ func FuzzLoad(f *testing.F) {
 	require.NoError(f, loadLie(f, data))
 	f.Add(data)
 	f.Add(written(f, loadtest.Tiny(f, model.BF16)))
+	for arch := model.Qwen2; arch < model.Archs; arch++ {
+		f.Add(written(f, loadtest.TinyOf(f, arch, model.F32)))
+	}
 	f.Add(newFile(3, 1, 1).text("k").u32(9).u32(8).u64(2).text("a").text("b").text("t").u32(1).u64(1).u32(0).u64(0).pad(64).Bytes())
 	f.Fuzz(func(t *testing.T, data []byte) { _ = loadLie(t, data) })
 }

@@ -3,7 +3,6 @@ package gguf
 import (
 	"bufio"
 	"bytes"
-	"fmt"
 	"io"
 	"math"
 	"reflect"
@@ -18,8 +17,7 @@ import (
 
 const alignment = 32
 
-// Write stores a model in version 3, architecture llama. With a nil content it
-// writes the tensors' own bytes. Queries and keys are put in the order of the
+// Write stores a model in version 3. With a nil content it writes the tensors' own bytes. Queries and keys are put in the order of the
 // format, and a stretch of the positions (Config.Scaling) becomes
 // rope_freqs.weight. It returns gpuerr.Invalid for anything that the format cannot
 // hold: tensors of I8, and rules of a tokenizer that have no key.
@@ -41,9 +39,14 @@ func WriteSplit(files []io.Writer, f *model.File, content quant.Content) error {
 		return err
 	}
 
-	content = quant.Arranged(f, model.RopeAdjacent, content)
-	all := tensors(f)
-	if factors != nil {
+	content = quant.Arranged(f, f.Config.Arch.Traits().GGUFRope, content)
+	all, err := tensors(f, content)
+	if err != nil {
+		return err
+	}
+	if f.Config.LongAfter != 0 {
+		all = append(all, named{shortFactors, &f.Weights.RopeFactors, content}, named{longFactors, &f.Weights.LongFactors, content})
+	} else if factors != nil {
 		t, err := quant.Encode(model.F32, 1, len(factors), 0, factors)
 		if err != nil {
 			return err
@@ -64,7 +67,7 @@ func WriteSplit(files []io.Writer, f *model.File, content quant.Content) error {
 			p.setUint("split.tensors.count", len(all))
 		}
 		part := all[len(all)*i/len(files) : len(all)*(i+1)/len(files)]
-		if err := writeFile(w, &p, part, content); err != nil {
+		if err := writeFile(w, &p, part); err != nil {
 			return err
 		}
 	}
@@ -72,7 +75,7 @@ func WriteSplit(files []io.Writer, f *model.File, content quant.Content) error {
 }
 
 // writeFile writes metadata, and tensors.
-func writeFile(w io.Writer, p *printer, all []named, content quant.Content) error {
+func writeFile(w io.Writer, p *printer, all []named) error {
 	var front printer
 	front.WriteString(magic)
 	front.u32(3)
@@ -87,12 +90,8 @@ func writeFile(w io.Writer, p *printer, all []named, content quant.Content) erro
 	front.Write(make([]byte, gap(uint64(front.Len()))))
 	out.Write(front.Bytes())
 	for _, t := range all {
-		c := content
-		if t.content != nil {
-			c = t.content
-		}
 		err := mapped.Guard(func() error {
-			got, err := c.Fetch(t.name, t.Tensor)
+			got, err := t.content.Fetch(t.name, t.Tensor)
 			if err == nil {
 				_, err = out.Write(got.Data)
 			}
@@ -113,29 +112,28 @@ func gap(n uint64) uint64 { return -n % alignment }
 type named struct {
 	name string
 	*model.Tensor
-	content quant.Content // nil: the model's
+	content quant.Content
 }
 
 // tensors are a model's tensors with their names in the format.
-func tensors(f *model.File) []named {
+func tensors(f *model.File, content quant.Content) ([]named, error) {
 	w := &f.Weights
-	all := []named{{"token_embd.weight", &w.Embed, nil}, {"output_norm.weight", &w.Norm, nil}}
+	all := []named{{"token_embd.weight", &w.Embed, content}, {"output_norm.weight", &w.Norm, content}}
 	if !w.Tied() {
-		all = append(all, named{"output.weight", &w.Output, nil})
+		all = append(all, named{"output.weight", &w.Output, content})
 	}
 
 	for i := range w.Layers {
-		l := &w.Layers[i]
-		for _, t := range []named{
-			{"attn_norm", &l.AttnNorm, nil}, {"attn_q", &l.Q, nil}, {"attn_k", &l.K, nil}, {"attn_v", &l.V, nil}, {"attn_output", &l.O, nil},
-			{"ffn_norm", &l.FFNNorm, nil}, {"ffn_gate", &l.Gate, nil}, {"ffn_up", &l.Up, nil}, {"ffn_down", &l.Down, nil},
-		} {
-			t.name = fmt.Sprintf("blk.%d.%s.weight", i, t.name)
-			all = append(all, t)
+		for _, s := range stacks(&f.Config, &w.Layers[i], i) {
+			t, c, err := quant.Stacked(&s, content)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, named{s.Name, t, c})
 		}
 	}
 
-	return all
+	return all, nil
 }
 
 // printer writes the front of a file.
@@ -222,34 +220,6 @@ func (p *printer) places(all []named) error {
 	}
 
 	return nil
-}
-
-func (p *printer) metadata(f *model.File) error {
-	c := &f.Config
-	p.setText("general.architecture", "llama")
-	p.setText("general.name", f.Name)
-	p.setUint("general.alignment", alignment)
-	p.setUint("general.quantization_version", 2)
-	p.setUint("llama.context_length", c.Context)
-	p.setUint("llama.embedding_length", c.Dim)
-	p.setUint("llama.block_count", c.Layers)
-	p.setUint("llama.feed_forward_length", c.Hidden)
-	p.setUint("llama.attention.head_count", c.Heads)
-	p.setUint("llama.attention.head_count_kv", c.KVHeads)
-	p.setUint("llama.attention.key_length", c.HeadDim)
-	p.setUint("llama.attention.value_length", c.HeadDim)
-	p.setUint("llama.rope.dimension_count", c.HeadDim)
-	p.setUint("llama.vocab_size", c.Vocab)
-	p.setFloat("llama.attention.layer_norm_rms_epsilon", c.NormEps)
-	p.setFloat("llama.rope.freq_base", float32(c.RopeBase))
-	if f.Template != "" {
-		p.setText("tokenizer.chat_template", f.Template)
-	}
-	if f.Tokenizer == nil {
-		return gpuerr.New(gpuerr.Invalid, "tokenizer: the model has none")
-	}
-
-	return p.tokenizer(f.Tokenizer.Spec())
 }
 
 // tokenizer writes a vocabulary, after checking that it would be read back the

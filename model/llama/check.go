@@ -18,7 +18,6 @@ func checkFile(f *model.File) error {
 		return gpuerr.New(gpuerr.Invalid, "layers: the weights have %d, the shape says %d", len(w.Layers), c.Layers)
 	}
 
-	qDim, kvDim := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
 	var err error
 	matrix := func(name string, t *model.Tensor, rows, cols int) {
 		if err == nil {
@@ -33,32 +32,15 @@ func checkFile(f *model.File) error {
 		}
 	}
 
-	traits := c.Arch.Traits()
 	matrix("embed", &w.Embed, c.Vocab, c.Dim)
 	for i := range w.Layers {
-		l := &w.Layers[i]
-		name := func(tensor string) string { return fmt.Sprintf("layers.%d.%s", i, tensor) }
-		vector(name("attnNorm"), &l.AttnNorm, c.Dim)
-		matrix(name("q"), &l.Q, qDim, c.Dim)
-		matrix(name("k"), &l.K, kvDim, c.Dim)
-		matrix(name("v"), &l.V, kvDim, c.Dim)
-		matrix(name("o"), &l.O, c.Dim, qDim)
-		vector(name("ffnNorm"), &l.FFNNorm, c.Dim)
-		matrix(name("gate"), &l.Gate, c.Hidden, c.Dim)
-		matrix(name("up"), &l.Up, c.Hidden, c.Dim)
-		matrix(name("down"), &l.Down, c.Dim, c.Hidden)
-		if traits.Biases {
-			vector(name("qBias"), &l.QBias, qDim)
-			vector(name("kBias"), &l.KBias, kvDim)
-			vector(name("vBias"), &l.VBias, kvDim)
-		}
-		if traits.HeadNorms {
-			vector(name("qNorm"), &l.QNorm, c.HeadDim)
-			vector(name("kNorm"), &l.KNorm, c.HeadDim)
-		}
-		if traits.PostNorms {
-			vector(name("attnAfter"), &l.AttnAfter, c.Dim)
-			vector(name("ffnAfter"), &l.FFNAfter, c.Dim)
+		for _, p := range c.Parts(&w.Layers[i]) {
+			name := fmt.Sprintf("layers.%d.%s", i, p.Name)
+			if p.Rows == 0 {
+				vector(name, p.Tensor, p.Cols)
+			} else {
+				matrix(name, p.Tensor, p.Rows, p.Cols)
+			}
 		}
 	}
 

@@ -34,6 +34,33 @@ func (c Content) Fetch(name string, t *model.Tensor) (model.Tensor, error) {
 	return got, nil
 }
 
+// Stacked is a tensor of a file that has the parts of a stack, and its Content.
+func Stacked(s *model.Stack, c Content) (*model.Tensor, Content, error) {
+	first := s.Parts[0].Tensor
+	if len(s.Parts) == 1 {
+		return first, c, nil
+	}
+
+	whole := &model.Tensor{Type: first.Type, Rows: s.Rows(), Cols: first.Cols}
+	for _, p := range s.Parts {
+		if p.Tensor.Type != first.Type || first.Type == model.I8 {
+			return nil, nil, gpuerr.New(gpuerr.Invalid, "tensor %s: the format has %s and %s in one tensor", s.Name, first.Type, p.Tensor.Type)
+		}
+	}
+
+	return whole, func(*model.Tensor) (model.Tensor, error) {
+		t := *whole
+		for _, p := range s.Parts {
+			got, err := c(p.Tensor)
+			if err != nil {
+				return t, err
+			}
+			t.Data = append(t.Data, got.Data...)
+		}
+		return t, nil
+	}, nil
+}
+
 // Matrices are the tensors of a model except vectors; Output only if it is not
 // tied.
 func Matrices(w *model.Weights) []*model.Tensor {

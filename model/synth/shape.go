@@ -21,6 +21,7 @@ type Options struct {
 	Seed                uint64
 	ByteLevel           bool       // the vocabulary is byte-level BPE, not SentencePiece
 	Rope                model.Rope // the order of queries and keys
+	Arch                model.Arch // families beside Llama's have RopeHalves
 }
 
 // shapes are those of llama2.c's models, and one that is small.
@@ -61,10 +62,12 @@ func (o *Options) config() (c model.Config, err error) {
 	}
 
 	c = model.Config{
-		Dim: o.Dim, Hidden: o.Hidden, Layers: o.Layers, Heads: o.Heads, KVHeads: o.KVHeads, HeadDim: o.Dim / o.Heads,
+		Arch: o.Arch,
+		Dim:  o.Dim, Hidden: o.Hidden, Layers: o.Layers, Heads: o.Heads, KVHeads: o.KVHeads, HeadDim: o.Dim / o.Heads,
 		Vocab: o.Vocab, Context: o.Context, NormEps: 1e-5, RopeBase: 10000, Rope: o.Rope,
 	}
 
+	family(&c)
 	if err := c.Check(); err != nil {
 		return c, err
 	}
@@ -76,4 +79,26 @@ func (o *Options) config() (c model.Config, err error) {
 	}
 
 	return c, nil
+}
+
+// family sets what models of the family have, with windows that a context of this length
+// has use for.
+func family(c *model.Config) {
+	if c.Arch != model.Llama {
+		c.Rope = model.RopeHalves
+	}
+
+	switch c.Arch {
+	case model.Qwen2, model.Qwen3:
+		c.NormEps, c.RopeBase = 1e-6, 1e6
+	case model.Gemma, model.Gemma2, model.Gemma3:
+		c.NormEps = 1e-6
+	}
+
+	switch c.Arch {
+	case model.Gemma2:
+		c.Window, c.GlobalEvery, c.ScoreCap, c.LogitCap = max(1, c.Context/8), 2, 50, 30
+	case model.Gemma3:
+		c.Window, c.GlobalEvery, c.RopeBase, c.LocalRopeBase = max(1, c.Context/8), 6, 1e6, 10000
+	}
 }

@@ -35,6 +35,7 @@ const (
 	qkGain      = 2
 	valueGain   = 1.5
 	ffnGain     = 2
+	biasMean    = 0.1
 	logitSpread = 3
 	// rareSpread is for tokens that do not read well (bytes that are no character
 	// of their own) and for those that end a text, so that they are seldom the most
@@ -77,21 +78,22 @@ func New(o Options) (*Model, error) {
 		m.recipes[t] = recipe{name: name, scale: gain / math.Sqrt(float64(cols))}
 	}
 
-	vector := func(t *model.Tensor, name string, mean float64) {
-		*t = model.Tensor{Type: model.F32, Rows: 1, Cols: c.Dim}
+	sized := func(t *model.Tensor, name string, mean float64, cols int) {
+		*t = model.Tensor{Type: model.F32, Rows: 1, Cols: cols}
 		m.recipes[t] = recipe{name: name, scale: mean}
 	}
+	vector := func(t *model.Tensor, name string, mean float64) { sized(t, name, mean, c.Dim) }
 
 	wide := math.Sqrt(float64(c.Dim))
 	tokens := func(t *model.Tensor, name string) {
-		matrix(t, name, c.Vocab, c.Dim, embedSpread*wide)
+		matrix(t, name, c.Vocab, c.Dim, embedSpread*wide/c.EmbedScale())
 		r := m.recipes[t]
 		r.rows = spreads(&spec)
 		m.recipes[t] = r
 	}
 
 	tokens(&w.Embed, "embed")
-	vector(&w.Norm, "norm", logitSpread/(embedSpread*wide))
+	vector(&w.Norm, "norm", logitSpread/(embedSpread*wide)*c.EmbedScale())
 	if o.Tied {
 		w.Embed.Data = make([]byte, 1) // marks them as one
 		w.Output = w.Embed
@@ -99,6 +101,7 @@ func New(o Options) (*Model, error) {
 		tokens(&w.Output, "output")
 	}
 
+	traits := c.Arch.Traits()
 	w.Layers = make([]model.Layer, c.Layers)
 	q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
 	for i := range w.Layers {
@@ -113,6 +116,19 @@ func New(o Options) (*Model, error) {
 		matrix(&l.Gate, name("gate"), c.Hidden, c.Dim, ffnGain)
 		matrix(&l.Up, name("up"), c.Hidden, c.Dim, ffnGain)
 		matrix(&l.Down, name("down"), c.Dim, c.Hidden, ffnGain)
+		if traits.Biases {
+			sized(&l.QBias, name("qBias"), biasMean, q)
+			sized(&l.KBias, name("kBias"), biasMean, kv)
+			sized(&l.VBias, name("vBias"), biasMean, kv)
+		}
+		if traits.HeadNorms {
+			sized(&l.QNorm, name("qNorm"), qkGain, c.HeadDim)
+			sized(&l.KNorm, name("kNorm"), qkGain, c.HeadDim)
+		}
+		if traits.PostNorms {
+			vector(&l.AttnAfter, name("attnAfter"), 1)
+			vector(&l.FFNAfter, name("ffnAfter"), 1)
+		}
 	}
 
 	return m, nil
@@ -190,16 +206,10 @@ func (m *Model) File() (*model.File, error) {
 	set(&to.Embed, &from.Embed)
 	set(&to.Norm, &from.Norm)
 	for i := range to.Layers {
-		a, b := &to.Layers[i], &from.Layers[i]
-		set(&a.AttnNorm, &b.AttnNorm)
-		set(&a.FFNNorm, &b.FFNNorm)
-		set(&a.Q, &b.Q)
-		set(&a.K, &b.K)
-		set(&a.V, &b.V)
-		set(&a.O, &b.O)
-		set(&a.Gate, &b.Gate)
-		set(&a.Up, &b.Up)
-		set(&a.Down, &b.Down)
+		parts := f.Config.Parts(&from.Layers[i])
+		for k, p := range f.Config.Parts(&to.Layers[i]) {
+			set(p.Tensor, parts[k].Tensor)
+		}
 	}
 
 	if from.Tied() {

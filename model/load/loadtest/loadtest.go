@@ -35,7 +35,6 @@ func Check(f *model.File) error {
 		}
 	}
 
-	q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
 	tensor("embed", &w.Embed, c.Vocab, c.Dim)
 	tensor("output", &w.Output, c.Vocab, c.Dim)
 	tensor("norm", &w.Norm, 1, c.Dim, model.F32)
@@ -44,20 +43,20 @@ func Check(f *model.File) error {
 	}
 
 	for i := range w.Layers {
-		l := &w.Layers[i]
-		tensor("attnNorm", &l.AttnNorm, 1, c.Dim, model.F32)
-		tensor("ffnNorm", &l.FFNNorm, 1, c.Dim, model.F32)
-		tensor("q", &l.Q, q, c.Dim)
-		tensor("k", &l.K, kv, c.Dim)
-		tensor("v", &l.V, kv, c.Dim)
-		tensor("o", &l.O, c.Dim, q)
-		tensor("gate", &l.Gate, c.Hidden, c.Dim)
-		tensor("up", &l.Up, c.Hidden, c.Dim)
-		tensor("down", &l.Down, c.Dim, c.Hidden)
+		for _, p := range c.Parts(&w.Layers[i]) {
+			if p.Rows == 0 {
+				tensor(p.Name, p.Tensor, 1, p.Cols, model.F32)
+			} else {
+				tensor(p.Name, p.Tensor, p.Rows, p.Cols)
+			}
+		}
 	}
 
 	if w.RopeFactors.Data != nil {
 		tensor("ropeFactors", &w.RopeFactors, 1, c.HeadDim/2, model.F32)
+	}
+	if c.LongAfter != 0 {
+		tensor("longFactors", &w.LongFactors, 1, c.HeadDim/2, model.F32)
 	}
 	if f.Tokenizer != nil && f.Tokenizer.Vocab() != c.Vocab {
 		all = errors.Join(all, fmt.Errorf("%d tokens, not %d", f.Tokenizer.Vocab(), c.Vocab))
@@ -102,7 +101,10 @@ func allocated() uint64 {
 
 // Tiny is a model of the smallest shape, with a vocabulary of four tokens: a seed
 // for fuzzing. All its tensors have one type; I8 has groups of 2.
-func Tiny(t testing.TB, typ model.Type) *model.File {
+func Tiny(t testing.TB, typ model.Type) *model.File { return TinyOf(t, model.Llama, typ) }
+
+// TinyOf is Tiny of a family.
+func TinyOf(t testing.TB, arch model.Arch, typ model.Type) *model.File {
 	t.Helper()
 	tok, err := tokenizer.New(tokenizer.Spec{
 		Scheme: tokenizer.SentencePiece, BOS: 1, EOS: 2, EOT: -1, AddBOS: true, SpacePrefix: true,
@@ -116,6 +118,7 @@ func Tiny(t testing.TB, typ model.Type) *model.File {
 	}
 
 	f := &model.File{Name: "tiny", Tokenizer: tok, Config: model.Config{
+		Arch: arch, Rope: arch.Traits().GGUFRope,
 		Dim: 4, Hidden: 4, Layers: 1, Heads: 1, KVHeads: 1, HeadDim: 4, Vocab: 4, Context: 4, NormEps: 1e-5, RopeBase: 10000,
 	}}
 
@@ -144,5 +147,21 @@ func Tiny(t testing.TB, typ model.Type) *model.File {
 	}}}
 
 	f.Weights.Output = f.Weights.Embed
+	c, l, traits := &f.Config, &f.Weights.Layers[0], arch.Traits()
+	switch arch {
+	case model.Gemma2:
+		c.Window, c.GlobalEvery, c.ScoreCap, c.LogitCap = 2, 2, 50, 30
+	case model.Gemma3:
+		c.Window, c.GlobalEvery, c.LocalRopeBase = 2, 6, 10000
+	}
+	if traits.Biases {
+		l.QBias, l.KBias, l.VBias = vector(), vector(), vector()
+	}
+	if traits.HeadNorms {
+		l.QNorm, l.KNorm = vector(), vector()
+	}
+	if traits.PostNorms {
+		l.AttnAfter, l.FFNAfter = vector(), vector()
+	}
 	return f
 }
