@@ -25,13 +25,25 @@ type config struct {
 	RopeScaling   *scaling        `json:"rope_scaling"`
 	RopeParams    *scaling        `json:"rope_parameters"` // of later versions: both in one
 	PartialRotary *float64        `json:"partial_rotary_factor"`
-	Tied          bool            `json:"tie_word_embeddings"`
+	Tied          *bool           `json:"tie_word_embeddings"`
 	AttentionBias bool            `json:"attention_bias"`
 	MLPBias       bool            `json:"mlp_bias"`
 	Act           string          `json:"hidden_act"`
+	Activation    string          `json:"hidden_activation"` // Gemma's name of it, which counts
 	Sliding       *int            `json:"sliding_window"`
+	UseSliding    bool            `json:"use_sliding_window"`
+	Pattern       *int            `json:"sliding_window_pattern"`
+	LayerTypes    []string        `json:"layer_types"`
+	QueryScalar   *float64        `json:"query_pre_attn_scalar"`
+	ScoreCap      *float64        `json:"attn_logit_softcapping"`
+	LogitCap      *float64        `json:"final_logit_softcapping"`
+	LocalTheta    *float64        `json:"rope_local_base_freq"`
+	Original      *int            `json:"original_max_position_embeddings"`
+	BothWays      bool            `json:"use_bidirectional_attention"`
 	Quantised     json.RawMessage `json:"quantization_config"`
 	EOS           tokens          `json:"eos_token_id"`
+
+	angles *scaling // the one that counts, or nil
 }
 
 // scaling is the scaling of positions.
@@ -43,6 +55,13 @@ type scaling struct {
 	Low      *float64 `json:"low_freq_factor"`
 	High     *float64 `json:"high_freq_factor"`
 	Original *int     `json:"original_max_position_embeddings"`
+
+	Short     []float32 `json:"short_factor"`
+	Long      []float32 `json:"long_factor"`
+	Attention *float64  `json:"attention_factor"`
+
+	Full    *scaling `json:"full_attention"` // of later versions: one for each kind of layer
+	Sliding *scaling `json:"sliding_attention"`
 }
 
 // tokens is a number or a list of them.
@@ -78,7 +97,10 @@ func readConfig(b []byte) (c *config, m model.Config, by float64, err error) {
 	if err := json.Unmarshal(b, c); err != nil {
 		return nil, m, 0, gpuerr.New(gpuerr.Invalid, "%v", err)
 	}
-	if err := c.supported(); err != nil {
+	if m.Arch, err = c.arch(); err != nil {
+		return nil, m, 0, err
+	}
+	if err := c.supported(m.Arch); err != nil {
 		return nil, m, 0, err
 	}
 
@@ -107,11 +129,16 @@ func readConfig(b []byte) (c *config, m model.Config, by float64, err error) {
 
 	if c.HeadDim != nil {
 		m.HeadDim = *c.HeadDim
+	} else if d := standard[m.Arch].headDim; d != 0 {
+		m.HeadDim = d
 	} else if m.Dim%m.Heads != 0 {
 		return nil, m, 0, gpuerr.New(gpuerr.Invalid, "num_attention_heads: %d do not divide hidden_size %d", m.Heads, m.Dim)
 	}
 
 	m.NormEps, m.RopeBase, m.Rope = 1e-6, 10000, model.RopeHalves // transformers' own
+	if t := standard[m.Arch].theta; t != 0 {
+		m.RopeBase = t
+	}
 	if c.NormEps != nil {
 		m.NormEps = float32(*c.NormEps)
 	}
@@ -119,27 +146,37 @@ func readConfig(b []byte) (c *config, m model.Config, by float64, err error) {
 		return nil, m, 0, err
 	}
 
-	return c, m, by, m.Check()
+	if err := m.Check(); err != nil {
+		return nil, m, 0, err
+	}
+	return c, m, by, c.options(&m)
 }
 
 // supported refuses options that would change the result.
-func (c *config) supported() error {
+func (c *config) supported(arch model.Arch) error {
+	act := c.Act
+	if c.Activation != "" {
+		act = c.Activation
+	}
+	want := []string{"", "silu"}
+	if arch.Traits().GELU {
+		want = []string{"", "gelu_pytorch_tanh", "gelu"} // old files of Gemma mean the same with both
+	}
+
 	switch {
-	case !slices.Contains(c.Architectures, "LlamaForCausalLM"):
-		return gpuerr.New(gpuerr.Invalid, "architectures: %.80q are not supported; only LlamaForCausalLM is", c.Architectures)
-
-	case c.ModelType != "" && c.ModelType != "llama":
-		return gpuerr.New(gpuerr.Invalid, "model_type: %.40q is not supported; only llama is", c.ModelType)
-	case c.Act != "" && c.Act != "silu":
-		return gpuerr.New(gpuerr.Invalid, "hidden_act: %.40q is not supported; only silu is", c.Act)
-
+	case !slices.Contains(want, act):
+		return gpuerr.New(gpuerr.Invalid, "hidden_act: %.40q is not supported; %s is", act, want[1])
 	case c.AttentionBias:
 		return gpuerr.New(gpuerr.Invalid, "attention_bias: biases are not supported")
 	case c.MLPBias:
 		return gpuerr.New(gpuerr.Invalid, "mlp_bias: biases are not supported")
 
-	case c.Sliding != nil:
+	case c.Sliding != nil && c.slides(arch) == refused, c.UseSliding:
 		return gpuerr.New(gpuerr.Invalid, "sliding_window: is not supported")
+	case c.BothWays:
+		return gpuerr.New(gpuerr.Invalid, "use_bidirectional_attention: is not supported")
+	case arch != model.Gemma2 && (c.ScoreCap != nil || c.LogitCap != nil):
+		return gpuerr.New(gpuerr.Invalid, "attn_logit_softcapping, final_logit_softcapping: are not supported in this family")
 	case c.PartialRotary != nil && *c.PartialRotary != 1:
 		return gpuerr.New(gpuerr.Invalid, "partial_rotary_factor: %g is not supported; 1 is", *c.PartialRotary)
 
@@ -167,8 +204,12 @@ func (c *config) positions(m *model.Config) (by float64, err error) {
 	s, field := c.RopeScaling, "rope_scaling"
 	if c.RopeParams != nil {
 		s, field = c.RopeParams, "rope_parameters"
+		if s.Full != nil {
+			s, field = s.Full, "rope_parameters.full_attention"
+		}
 	}
 
+	c.angles = s
 	theta := c.RopeTheta
 	if s != nil && s.Theta != nil {
 		theta = s.Theta
@@ -194,6 +235,12 @@ func (c *config) positions(m *model.Config) (by float64, err error) {
 			return 0, gpuerr.New(gpuerr.Invalid, "%s.factor: is missing, or not within 1 to 1e6", field)
 		}
 		return *s.Factor, nil
+
+	case "longrope", "su":
+		if m.Arch != model.Phi3 {
+			break
+		}
+		return 1, c.long(m, s, field)
 
 	case "llama3":
 		if s.Factor == nil || s.Low == nil || s.High == nil || s.Original == nil {

@@ -91,14 +91,15 @@ func TestLies(t *testing.T) {
 		"overlap":    {but(files, st, raw(`{"a":{"dtype":"U8","shape":[3],"data_offsets":[0,3]},"b":{"dtype":"U8","shape":[2],"data_offsets":[2,4]}}`, 4)), "tensor b: lies over tensor a"},
 		"longName":   {but(files, st, raw(`{"`+strings.Repeat("n", 300)+`":{}}`, 4)), "a name of more than 256"},
 		"missing":    {swap(t, files, st, "model.layers.0.mlp.up_proj.weight", "model.layers.0.mlp.up_pro.weight"), "tensor model.layers.0.mlp.up_proj.weight: is missing"},
-		"unknown":    {swap(t, files, st, `{"__metadata__"`, `{"x.bias":{"dtype":"F32","shape":[0],"data_offsets":[0,0]},"__metadata__"`), "tensor x.bias: is not of a Llama model"},
+		"unknown":    {swap(t, files, st, `{"__metadata__"`, `{"x.bias":{"dtype":"F32","shape":[0],"data_offsets":[0,0]},"__metadata__"`), "tensor x.bias: is not of a llama model"},
 		"dtype":      {swap(t, files, st, `"BF16"`, `"I16"`), ": type \"I16\" is not supported"},
 		"noShard":    {but(files, st, nil), "header: "},
 
 		"config":       {but(files, safetensors.ConfigFile, []byte("{")), "config.json: "},
 		"noConfig":     {but(files, safetensors.ConfigFile, nil), "config.json: "},
 		"deepConfig":   {but(files, safetensors.ConfigFile, []byte(strings.Repeat(`{"a":`, 100000))), "config.json: "},
-		"architecture": {swap(t, files, safetensors.ConfigFile, "LlamaForCausalLM", "Qwen2ForCausalLM"), "architectures: [\"Qwen2ForCausalLM\"] are not supported"},
+		"architecture": {swap(t, files, safetensors.ConfigFile, "LlamaForCausalLM", "MixtralForCausalLM"), "MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, GemmaForCausalLM, Gemma2ForCausalLM, Gemma3ForCausalLM, Phi3ForCausalLM are: it needs experts"},
+		"modelType":    {swap(t, files, safetensors.ConfigFile, "LlamaForCausalLM", "Qwen2ForCausalLM"), "model_type: \"llama\" is not supported with Qwen2ForCausalLM"},
 		"act":          {swap(t, files, safetensors.ConfigFile, `"silu"`, `"gelu"`), "hidden_act: \"gelu\""},
 		"attnBias":     {swap(t, files, safetensors.ConfigFile, `"attention_bias": false`, `"attention_bias": true`), "attention_bias: "},
 		"mlpBias":      {swap(t, files, safetensors.ConfigFile, `"mlp_bias": false`, `"mlp_bias": true`), "mlp_bias: "},
@@ -211,6 +212,12 @@ func FuzzLoad(f *testing.F) {
 	tokenizer := files[safetensors.TokenizerFile]
 	f.Add(files[safetensors.SingleFile], files[safetensors.ConfigFile], []byte(nil), files[safetensors.GenerationFile])
 	f.Add(files[safetensors.SingleFile], files[safetensors.ConfigFile], []byte(`{"weight_map":{"model.norm.weight":"model.safetensors"}}`), []byte(`{"eos_token_id":[1,2]}`))
+	for arch := model.Qwen2; arch < model.Archs; arch++ {
+		files := folder(f, small(f, func(o *synth.Options) {
+			o.Arch, o.Dim, o.Hidden, o.Layers, o.Heads, o.KVHeads, o.Vocab, o.Type = arch, 2, 2, 1, 1, 1, 260, model.BF16
+		}), safetensors.Options{})
+		f.Add(files[safetensors.SingleFile], files[safetensors.ConfigFile], []byte(nil), []byte(nil))
+	}
 	f.Fuzz(func(t *testing.T, shard, config, index, generation []byte) {
 		all := map[string][]byte{safetensors.SingleFile: shard, safetensors.ConfigFile: config, safetensors.TokenizerFile: tokenizer}
 		if len(index) > 0 {

@@ -92,18 +92,12 @@ func Load(p Parts) (*model.File, error) {
 	}
 
 	f := &model.File{Format: "safetensors", Config: shape}
-	if err := weights(f, all, c.Tied); err != nil {
+	if err := weights(f, all, c.tied(shape.Arch)); err != nil {
 		return nil, err
 	}
 
-	if by != 1 {
-		factors := make([]float32, shape.HeadDim/2)
-		for i := range factors {
-			factors[i] = float32(by)
-		}
-		if f.Weights.RopeFactors, err = quant.Encode(model.F32, 1, len(factors), 0, factors); err != nil {
-			return nil, in(ConfigFile, err)
-		}
+	if err := c.factors(f, by); err != nil {
+		return nil, in(ConfigFile, err)
 	}
 
 	t, template, err := tokenizer.FromJSON(p.Tokenizer, p.TokenizerConfig)
@@ -212,6 +206,8 @@ type taking struct {
 	all  map[string]*tensor
 	used map[string]bool
 	err  error
+
+	minusOne bool // norms are 1 more than the file says
 }
 
 // get is a tensor of the given shape; rows 0 is a vector.
@@ -259,21 +255,46 @@ func (g *taking) vector(name string, n int) model.Tensor {
 	return t
 }
 
+// norm is a vector of factors.
+func (g *taking) norm(name string, n int) model.Tensor {
+	t := g.vector(name, n)
+	if g.err != nil || !g.minusOne {
+		return t
+	}
+	t, err := plus(&t, 1)
+	if err != nil {
+		g.err = fmt.Errorf("tensor %s: %w", name, err)
+	}
+	return t
+}
+
+// plus adds a number to each element of a vector.
+func plus(t *model.Tensor, by float32) (model.Tensor, error) {
+	x, err := quant.Decode(t)
+	if err != nil {
+		return *t, err
+	}
+	for i := range x {
+		x[i] += by
+	}
+	return quant.Encode(model.F32, 1, len(x), 0, x)
+}
+
 func weights(f *model.File, all map[string]*tensor, tied bool) error {
 	c, w := &f.Config, &f.Weights
-	// A layer has nine tensors, so the allocation is in proportion to the files.
-	if c.Layers > len(all)/9 {
+	// A layer has at least six tensors, so the allocation is in proportion to the files.
+	if c.Layers > len(all)/6 {
 		return gpuerr.New(gpuerr.Invalid, "%s: num_hidden_layers: %d layers, and there are %d tensors", ConfigFile, c.Layers, len(all))
 	}
 
-	g := &taking{all: all, used: map[string]bool{}}
+	g := &taking{all: all, used: map[string]bool{}, minusOne: c.Arch.Traits().MinusOne}
 	// Writers of the format keep one name of tensors that share memory, either.
 	table := "model.embed_tokens.weight"
 	if tied && all[table] == nil && all["lm_head.weight"] != nil {
 		table = "lm_head.weight"
 	}
 	w.Embed = g.get(table, c.Vocab, c.Dim)
-	w.Norm = g.vector("model.norm.weight", c.Dim)
+	w.Norm = g.norm("model.norm.weight", c.Dim)
 	if tied {
 		w.Output = w.Embed
 		g.used["lm_head.weight"] = true // some files have the table a second time
@@ -283,11 +304,13 @@ func weights(f *model.File, all map[string]*tensor, tied bool) error {
 
 	w.Layers = make([]model.Layer, c.Layers)
 	for i := range w.Layers {
-		for _, p := range layerParts(c, &w.Layers[i], i) {
-			if p.rows == 0 {
-				*p.to = g.vector(p.name, p.cols)
-			} else {
-				*p.to = g.get(p.name, p.rows, p.cols)
+		for _, s := range stacks(c, &w.Layers[i], i) {
+			if p := s.Parts[0]; p.Norm {
+				*p.Tensor = g.norm(s.Name, p.Cols)
+			} else if s.Rows() == 0 {
+				*p.Tensor = g.vector(s.Name, p.Cols)
+			} else if t := g.get(s.Name, s.Rows(), p.Cols); g.err == nil {
+				s.Split(t)
 			}
 		}
 	}
@@ -299,37 +322,9 @@ func weights(f *model.File, all map[string]*tensor, tied bool) error {
 	for name := range all {
 		// Old files have tables of frequencies, which are recomputed.
 		if !g.used[name] && !strings.HasSuffix(name, ".rotary_emb.inv_freq") {
-			return gpuerr.New(gpuerr.Invalid, "tensor %s: is not of a Llama model as it is supported", name)
+			return gpuerr.New(gpuerr.Invalid, "tensor %s: is not of a %s model as it is supported", name, c.Arch)
 		}
 	}
 
 	return nil
-}
-
-// layerPart is a tensor of a layer; rows 0 is a vector.
-type layerPart struct {
-	name       string
-	rows, cols int
-	to         *model.Tensor
-}
-
-func layerParts(c *model.Config, l *model.Layer, i int) []layerPart {
-	q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
-	parts := []layerPart{
-		{"input_layernorm", 0, c.Dim, &l.AttnNorm},
-		{"self_attn.q_proj", q, c.Dim, &l.Q},
-		{"self_attn.k_proj", kv, c.Dim, &l.K},
-		{"self_attn.v_proj", kv, c.Dim, &l.V},
-		{"self_attn.o_proj", c.Dim, q, &l.O},
-		{"post_attention_layernorm", 0, c.Dim, &l.FFNNorm},
-		{"mlp.gate_proj", c.Hidden, c.Dim, &l.Gate},
-		{"mlp.up_proj", c.Hidden, c.Dim, &l.Up},
-		{"mlp.down_proj", c.Dim, c.Hidden, &l.Down},
-	}
-
-	for k := range parts {
-		parts[k].name = fmt.Sprintf("model.layers.%d.%s.weight", i, parts[k].name)
-	}
-
-	return parts
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 
 	"capgpu/gpuerr"
 	"capgpu/model"
@@ -34,7 +35,7 @@ func Write(create Create, f *model.File, o Options, content quant.Content) error
 	if err := f.Config.Check(); err != nil {
 		return err
 	}
-	if f.Weights.RopeFactors.Data != nil {
+	if f.Weights.RopeFactors.Data != nil && f.Config.LongAfter == 0 {
 		return gpuerr.New(gpuerr.Invalid, "rope factors: the format has none for each pair")
 	}
 	if f.Tokenizer == nil {
@@ -42,13 +43,16 @@ func Write(create Create, f *model.File, o Options, content quant.Content) error
 	}
 
 	content = quant.Arranged(f, model.RopeHalves, content)
-	texts := map[string]any{ConfigFile: configOf(f), GenerationFile: generationOf(f)}
-	var err error
+	shape, err := configOf(f)
+	if err != nil {
+		return err
+	}
+	texts := map[string]any{ConfigFile: shape, GenerationFile: generationOf(f)}
 	if texts[TokenizerFile], texts[TokenizerConfigFile], err = tokenizerOf(f); err != nil {
 		return err
 	}
 
-	shards, err := cut(f, o.ShardBytes)
+	shards, err := cut(f, o.ShardBytes, content)
 	if err != nil {
 		return err
 	}
@@ -64,7 +68,7 @@ func Write(create Create, f *model.File, o Options, content quant.Content) error
 			index[t.name] = name
 			total += t.Bytes()
 		}
-		if err := create(name, func(w io.Writer) error { return writeShard(w, s, content) }); err != nil {
+		if err := create(name, func(w io.Writer) error { return writeShard(w, s) }); err != nil {
 			return err
 		}
 	}
@@ -95,21 +99,40 @@ type named struct {
 	name   string
 	vector bool
 	*model.Tensor
+	content quant.Content
 }
 
 // cut divides the tensors among files.
-func cut(f *model.File, shardBytes int64) ([][]named, error) {
+func cut(f *model.File, shardBytes int64, content quant.Content) ([][]named, error) {
 	w := &f.Weights
-	all := []named{{"model.embed_tokens.weight", false, &w.Embed}}
-	for i := range w.Layers {
-		for _, p := range layerParts(&f.Config, &w.Layers[i], i) {
-			all = append(all, named{p.name, p.rows == 0, p.to})
+	norms := content
+	if f.Config.Arch.Traits().MinusOne {
+		norms = func(t *model.Tensor) (model.Tensor, error) {
+			got, err := content(t)
+			if err != nil {
+				return got, err
+			}
+			return plus(&got, -1)
 		}
 	}
 
-	all = append(all, named{"model.norm.weight", true, &w.Norm})
+	all := []named{{"model.embed_tokens.weight", false, &w.Embed, content}}
+	for i := range w.Layers {
+		for _, s := range stacks(&f.Config, &w.Layers[i], i) {
+			t, c, err := quant.Stacked(&s, content)
+			if err != nil {
+				return nil, err
+			}
+			if s.Parts[0].Norm {
+				c = norms
+			}
+			all = append(all, named{s.Name, s.Rows() == 0, t, c})
+		}
+	}
+
+	all = append(all, named{"model.norm.weight", true, &w.Norm, norms})
 	if !w.Tied() {
-		all = append(all, named{"lm_head.weight", false, &w.Output})
+		all = append(all, named{"lm_head.weight", false, &w.Output, content})
 	}
 
 	shards := [][]named{nil}
@@ -138,7 +161,7 @@ func typeName(t model.Type) string {
 	return ""
 }
 
-func writeShard(w io.Writer, all []named, content quant.Content) error {
+func writeShard(w io.Writer, all []named) error {
 	header := map[string]any{"__metadata__": map[string]string{"format": "pt"}}
 	at := 0
 	for _, t := range all {
@@ -164,7 +187,7 @@ func writeShard(w io.Writer, all []named, content quant.Content) error {
 	out.Write(text)
 	for _, t := range all {
 		err := mapped.Guard(func() error {
-			got, err := content.Fetch(t.name, t.Tensor)
+			got, err := t.content.Fetch(t.name, t.Tensor)
 			if err == nil {
 				_, err = out.Write(got.Data)
 			}
@@ -179,10 +202,14 @@ func writeShard(w io.Writer, all []named, content quant.Content) error {
 }
 
 // configOf is the config.json of a model.
-func configOf(f *model.File) map[string]any {
-	c := &f.Config
+func configOf(f *model.File) (map[string]any, error) {
+	c, traits := &f.Config, f.Config.Arch.Traits()
+	class, kind := traits.Classes[0], traits.Types[0]
+	if c.Arch == model.Llama && c.Window != 0 {
+		class, kind = traits.Classes[1], traits.Types[1]
+	}
 	m := map[string]any{
-		"architectures": []string{"LlamaForCausalLM"}, "model_type": "llama", "hidden_act": "silu",
+		"architectures": []string{class}, "model_type": kind, "hidden_act": "silu",
 		"hidden_size": c.Dim, "intermediate_size": c.Hidden, "num_hidden_layers": c.Layers,
 		"num_attention_heads": c.Heads, "num_key_value_heads": c.KVHeads, "head_dim": c.HeadDim,
 		"vocab_size": c.Vocab, "max_position_embeddings": c.Context, "rms_norm_eps": c.NormEps,
@@ -197,11 +224,53 @@ func configOf(f *model.File) map[string]any {
 		}
 	}
 
+	if err := setOptions(m, f); err != nil {
+		return nil, err
+	}
 	for key, value := range generationOf(f) {
 		m[key] = value
 	}
 
-	return m
+	return m, nil
+}
+
+// setOptions sets what only some families have.
+func setOptions(m map[string]any, f *model.File) error {
+	c, traits := &f.Config, f.Config.Arch.Traits()
+	if traits.GELU {
+		m["hidden_act"] = "gelu_pytorch_tanh"
+	}
+	if c.Window != 0 {
+		m["sliding_window"] = c.Window
+	}
+	if traits.PostNorms && c.ScoreScale != 0 {
+		m["query_pre_attn_scalar"] = 1 / (c.ScoreScale * c.ScoreScale)
+	}
+
+	switch c.Arch {
+	case model.Gemma2:
+		m["attn_logit_softcapping"], m["final_logit_softcapping"] = c.ScoreCap, c.LogitCap
+	case model.Gemma3:
+		m["sliding_window_pattern"], m["rope_local_base_freq"] = c.GlobalEvery, c.LocalRopeBase
+	}
+
+	if c.LongAfter == 0 {
+		return nil
+	}
+	short, err := quant.Decode(&f.Weights.RopeFactors)
+	if err != nil {
+		return err
+	}
+	long, err := quant.Decode(&f.Weights.LongFactors)
+	if err != nil {
+		return err
+	}
+	m["original_max_position_embeddings"] = c.LongAfter
+	m["rope_scaling"] = map[string]any{
+		"type": "longrope", "short_factor": short, "long_factor": long,
+		"attention_factor": math.Sqrt(c.Scale() * math.Sqrt(float64(c.HeadDim))),
+	}
+	return nil
 }
 
 // generationOf is the tokens that begin and end a text.
