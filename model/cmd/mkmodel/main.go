@@ -77,6 +77,7 @@ func parse(args []string, stderr io.Writer) (o options, err error) {
 	fs.IntVar(&sizes.Vocab, "vocab", 0, "tokens; 260 at least")
 	fs.IntVar(&sizes.Context, "context", 0, "positions")
 	fs.IntVar(&sizes.Group, "group", 0, "elements of a scale, for llama2c-int8; 0: the most that fit, up to 64")
+	arch := fs.String("arch", "llama", "family of models, as GGUF names it: llama, qwen2, qwen3, gemma, gemma2, gemma3, phi3")
 	tied := fs.String("tied", "", "true or false: the classifier is the table of embeddings; \"\": as the shape has it")
 	fs.BoolVar(&sizes.ByteLevel, "byte-level", false, "the vocabulary is byte-level BPE, as Llama 3's, and not SentencePiece")
 	fs.Int64Var(&o.shardBytes, "shard-bytes", 0, "bytes of tensors in each file of safetensors; 0: one file")
@@ -91,6 +92,9 @@ func parse(args []string, stderr io.Writer) (o options, err error) {
 	}
 
 	override(&o.Options, &sizes)
+	if o.Arch, err = archOf(*arch); err != nil {
+		return o, err
+	}
 	switch *tied {
 	case "":
 	case "true", "false":
@@ -100,6 +104,15 @@ func parse(args []string, stderr io.Writer) (o options, err error) {
 	}
 
 	return o, o.setType(*typ)
+}
+
+func archOf(name string) (model.Arch, error) {
+	for a := range model.Archs {
+		if a.String() == name {
+			return a, nil
+		}
+	}
+	return 0, fmt.Errorf("arch: %q is no family of models", name)
 }
 
 // override replaces the sizes of the shape by the given ones.
