@@ -141,6 +141,27 @@ func dot16Q8AVX512(y *float32, w *byte, x *float32, cols, groups, stride, add in
 func dot16Q4AVX512(y *float32, w *byte, x *float32, cols, groups, stride, add int)
 
 //go:noescape
+func dot16Q41AVX512(y *float32, w *byte, x *float32, cols, groups, stride, add int)
+
+//go:noescape
+func dot16Q50AVX512(y *float32, w *byte, x *float32, cols, groups, stride, add int)
+
+//go:noescape
+func dot16Q51AVX512(y *float32, w *byte, x *float32, cols, groups, stride, add int)
+
+//go:noescape
+func dot16IQ4NLAVX512(y *float32, w *byte, x *float32, cols, groups, stride, add int)
+
+//go:noescape
+func dot16Q4KAVX512(y *float32, w *byte, x, scratch *float32, cols, groups, stride, add int)
+
+//go:noescape
+func dot16Q5KAVX512(y *float32, w *byte, x, scratch *float32, cols, groups, stride, add int)
+
+//go:noescape
+func dot16Q6KAVX512(y *float32, w *byte, x, scratch *float32, cols, groups, stride, add int)
+
+//go:noescape
 func dot16I8AVX512(y *float32, w *byte, s, x *float32, group, groups, wstride, sstride, add int)
 
 //go:noescape

@@ -117,7 +117,7 @@ func linearOfType(t weightType) *Body {
 		Grain: func(c *Call) uint64 {
 			cols, batch := c.inline(1), min(c.inline(2), batchBlock)
 			words := cols * (1 + batch/tileFlops)
-			if t.inBlocks() {
+			if t.inBlocks() && !direct(t) {
 				words += cols * (unpackWords - 1)
 			}
 			if c.inline(0) < 16 {
@@ -137,7 +137,11 @@ func linearOfType(t weightType) *Body {
 			if t == typeI8 && c.inline(6) < 16 {
 				words *= 2
 			}
-			nanos, ok := linearPaces[t].nanos(rows*batch/rowsPace, words)
+			paced := linearPaces[t]
+			if t.inBlocks() && !direct(t) {
+				paced = unpackedPace
+			}
+			nanos, ok := paced.nanos(rows*batch/rowsPace, words)
 			if t == typeI8 && !(direct(t) && groupsDirect(c.inline(6), cols)) {
 				nanos += ceilDiv(batch, batchBlock) * (rows*cols/expandPerNano + runNanos*runsOf(rows, cols, c.inline(6)))
 			}
@@ -186,18 +190,21 @@ var linearPaces = [...]pace{
 	typeQ4:   {words: 33},
 	typeI8:   {words: 40},
 
-	typeQ41:   {words: 1000},
-	typeQ50:   {words: 1000},
-	typeQ51:   {words: 1000},
+	typeQ41:   {words: 50},
+	typeQ50:   {words: 75},
+	typeQ51:   {words: 75},
 	typeQ2K:   {words: 700},
 	typeQ3K:   {words: 900},
-	typeQ4K:   {words: 500},
-	typeQ5K:   {words: 500},
-	typeQ6K:   {words: 500},
-	typeIQ4NL: {words: 800},
+	typeQ4K:   {words: 60},
+	typeQ5K:   {words: 90},
+	typeQ6K:   {words: 90},
+	typeIQ4NL: {words: 45},
 	typeIQ4XS: {words: 800},
 	typeMXFP4: {words: 800},
 }
+
+// unpackedPace is that of blocks for which there is no code as they are stored.
+var unpackedPace = pace{words: 1000}
 
 // unpackWords is the number of words read in the time that one of blocks takes to
 // unpack.

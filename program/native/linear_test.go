@@ -11,12 +11,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"capgpu/program"
+	"capgpu/program/library/librarytest"
 )
 
 // linearNames are the programs by the type of their weights.
 var linearNames = [...]string{
 	typeF32: "linear_f32", typeF16: "linear_f16", typeBF16: "linear_bf16",
 	typeQ8: "linear_q8_0", typeQ4: "linear_q4_0", typeI8: "linear_i8",
+	typeQ41: "linear_q4_1", typeQ50: "linear_q5_0", typeQ51: "linear_q5_1", typeQ2K: "linear_q2_k", typeQ3K: "linear_q3_k",
+	typeQ4K: "linear_q4_k", typeQ5K: "linear_q5_k", typeQ6K: "linear_q6_k", typeIQ4NL: "linear_iq4_nl", typeIQ4XS: "linear_iq4_xs",
 }
 
 // layer is a linear layer with weights of a type, to be called with any batch.
@@ -62,6 +65,14 @@ func newLayer(r *rand.Rand, t weightType, rows, cols, group int) *layer {
 		for i := range l.scales {
 			l.scales[i] = r.Float32() / 128
 		}
+
+	default:
+		packed := librarytest.BlockTypes[linearNames[t][len("linear_"):]]
+		for at := 0; at < len(l.w); at += int(b.bytes) {
+			block := packed.Draw(r)
+			packed.Shrink(block, 5)
+			copy(l.w[at:], block)
+		}
 	}
 
 	return l
@@ -101,7 +112,11 @@ func (l *layer) expanded() *layer {
 func layers(r *rand.Rand) (all []*layer) {
 	for t := range linearNames {
 		t := weightType(t)
-		for _, size := range [][2]int{{1, 32}, {3, 64}, {16, 32}, {17, 96}, {40, 352}, {64, 4128}, {21, 16416}} {
+		sizes := [][2]int{{1, 32}, {3, 64}, {16, 32}, {17, 96}, {40, 352}, {64, 4128}, {21, 16416}}
+		if blocks[t].values == 256 {
+			sizes = [][2]int{{1, 256}, {3, 512}, {16, 256}, {17, 768}, {40, 1024}, {33, 4352}}
+		}
+		for _, size := range sizes {
 			all = append(all, newLayer(r, t, size[0], size[1], 32))
 		}
 		if b := blocks[t]; b.values == 1 {
@@ -159,7 +174,8 @@ func TestARowIsTheSameInAnyBatch(t *testing.T) {
 }
 
 func BenchmarkLinear(b *testing.B) {
-	for _, t := range []weightType{typeF32, typeF16, typeBF16, typeQ8, typeQ4, typeI8} {
+	for t := range linearNames {
+		t := weightType(t)
 		for _, size := range [][3]int{{128, 64, 1}, {64, 64, 1}, {344, 64, 1}, {64, 172, 1}, {512, 64, 1}, {512, 64, 8}, {512, 64, 32},
 			{864, 288, 1}, {32000, 288, 1}, {864, 288, 2}, {864, 288, 4}, {864, 288, 32}, {288, 768, 32}, {4096, 4096, 1}, {1024, 4096, 32}} {
 			if uint64(size[1])%blocks[t].values != 0 {

@@ -27,7 +27,15 @@ func vectorsOnce() uint64 {
 }
 
 // direct reports whether there is code for rows of a type.
-func direct(t weightType) bool { return t == typeF32 || level >= levelAVX512 && !t.inBlocks() }
+func direct(t weightType) bool {
+	switch t {
+	case typeF32:
+		return true
+	case typeQ2K, typeQ3K, typeIQ4XS, typeMXFP4:
+		return false
+	}
+	return level >= levelAVX512
+}
 
 // dotsF32 makes y, a multiple of rowsOnce, the products of the rows of w with x, or
 // adds them to it.
@@ -55,6 +63,37 @@ func dotsOf(t weightType, y []float32, w []byte, x []float32, rowBytes, add int)
 	case typeQ4:
 		fillHalves()
 		dot16Q4AVX512(&y[0], &w[0], &x[0], len(x), len(y)/16, rowBytes, add)
+	case typeIQ4NL:
+		fillHalves()
+		dot16IQ4NLAVX512(&y[0], &w[0], &x[0], len(x), len(y)/16, rowBytes, add)
+	case typeQ41:
+		fillHalves()
+		dot16Q41AVX512(&y[0], &w[0], &x[0], len(x), len(y)/16, rowBytes, add)
+	case typeQ50:
+		fillHalves()
+		dot16Q50AVX512(&y[0], &w[0], &x[0], len(x), len(y)/16, rowBytes, add)
+	case typeQ51:
+		fillHalves()
+		dot16Q51AVX512(&y[0], &w[0], &x[0], len(x), len(y)/16, rowBytes, add)
+	default:
+		dotsOfLarge(t, y, w, x, rowBytes, add)
+	}
+}
+
+// largeScratch is room for the scales of a block of 256 columns of sixteen rows, sixteen for
+// each, and as much for bits that are elsewhere in a block than the rest.
+type largeScratch [2 * 16 * 16]float32
+
+// dotsOfLarge is of the types with blocks of 256 columns.
+func dotsOfLarge(t weightType, y []float32, w []byte, x []float32, rowBytes, add int) {
+	var s largeScratch
+	switch t {
+	case typeQ4K:
+		dot16Q4KAVX512(&y[0], &w[0], &x[0], &s[0], len(x), len(y)/16, rowBytes, add)
+	case typeQ5K:
+		dot16Q5KAVX512(&y[0], &w[0], &x[0], &s[0], len(x), len(y)/16, rowBytes, add)
+	case typeQ6K:
+		dot16Q6KAVX512(&y[0], &w[0], &x[0], &s[0], len(x), len(y)/16, rowBytes, add)
 	}
 }
 
