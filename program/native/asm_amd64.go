@@ -162,6 +162,27 @@ func dot16Q5KAVX512(y *float32, w *byte, x, scratch *float32, cols, groups, stri
 func dot16Q6KAVX512(y *float32, w *byte, x, scratch *float32, cols, groups, stride, add int)
 
 //go:noescape
+func expandQ41AVX512(dst *float32, w *byte, blocks int)
+
+//go:noescape
+func expandQ50AVX512(dst *float32, w *byte, blocks int)
+
+//go:noescape
+func expandQ51AVX512(dst *float32, w *byte, blocks int)
+
+//go:noescape
+func expandIQ4NLAVX512(dst *float32, w *byte, blocks int)
+
+//go:noescape
+func expandQ4KAVX512(dst *float32, w *byte, scratch *float32, blocks int)
+
+//go:noescape
+func expandQ5KAVX512(dst *float32, w *byte, scratch *float32, blocks int)
+
+//go:noescape
+func expandQ6KAVX512(dst *float32, w *byte, scratch *float32, blocks int)
+
+//go:noescape
 func dot16I8AVX512(y *float32, w *byte, s, x *float32, group, groups, wstride, sstride, add int)
 
 //go:noescape

@@ -28,6 +28,10 @@ const (
 
 // expandBlocks makes dst, whole blocks, the values of w.
 func expandBlocks(t weightType, dst []float32, w []byte, sub subnormals) {
+	if expandAtOnce(t, dst, w) {
+		return
+	}
+
 	b := &blocks[t]
 	var u unpacked
 	for len(dst) > 0 {

@@ -114,7 +114,9 @@ func layers(r *rand.Rand) (all []*layer) {
 		t := weightType(t)
 		sizes := [][2]int{{1, 32}, {3, 64}, {16, 32}, {17, 96}, {40, 352}, {64, 4128}, {21, 16416}}
 		if blocks[t].values == 256 {
-			sizes = [][2]int{{1, 256}, {3, 512}, {16, 256}, {17, 768}, {40, 1024}, {33, 4352}}
+			sizes = [][2]int{{3, 256}, {17, 768}, {40, 512}}
+		} else if t.inBlocks() {
+			sizes = [][2]int{{3, 64}, {17, 96}, {40, 352}}
 		}
 		for _, size := range sizes {
 			all = append(all, newLayer(r, t, size[0], size[1], 32))
@@ -137,7 +139,7 @@ func TestARowIsTheSameInAnyBatch(t *testing.T) {
 		r := rand.New(rand.NewPCG(71, 72))
 		for _, l := range layers(r) {
 			for _, batch := range []int{2, 3, 4, 7, 13, 67} {
-				if l.cols > 4000 && batch > 13 {
+				if l.cols > 4000 && batch > 13 || l.t.inBlocks() && (batch%2 == 0 || raceEnabled && batch != 7) {
 					continue
 				}
 

@@ -2,7 +2,7 @@
 #include "floats_amd64.h"
 #include "rows512_amd64.h"
 
-// As dot16Q8AVX512, of q4_k, q5_k and q6_k: blocks of 256 columns, with a scale for each
+// As dot16Q8AVX512, of q4_k, q5_k and q6_k, and their expansions: blocks of 256 columns, with a scale for each
 // 32 or 16 of them that is itself packed. The scales of a block of each of the sixteen rows
 // are unpacked first, to a scratch of 64 bytes for each row, at R14.
 
@@ -129,11 +129,13 @@ GLOBL ·sixSign(SB), RODATA|NOPTR, $64
 	VMULPS     Z6, Z7, Z7            \
 	VMOVUPS    Z7, (R14)
 
-// K4ROW does 64 columns, with those of x in Z0 to Z3: the lower halves of 32 bytes, then the
-// upper ones. Z5 has the digits; a table has the sixteen values of a half, and the index of
+// TIMESX adds sixteen values, times those of x at DX, to an accumulator. STORED stores them.
+#define TIMESX(off, v, acc) VFMADD231PS off(DX), v, acc
+#define STORED(off, v, acc) VMOVUPS v, off(DX)
+
+// K4 does 64 columns: the lower halves of 32 bytes, then the upper ones. Z5 has the digits; a table has the sixteen values of a half, and the index of
 // VPERMPS is its lowest four bits.
-#define K4ROW(m, n, acc) \
-	AHEAD(m) \
+#define K4(m, n, acc, OUT) \
 	VBROADCASTSS     (n)(R14), Z6          \
 	VBROADCASTSS     (n+4)(R14), Z7        \
 	VPMOVZXBD        m, Z8                 \
@@ -144,12 +146,16 @@ GLOBL ·sixSign(SB), RODATA|NOPTR, $64
 	VPERMPS          Z6, Z9, Z11           \
 	VPSRLD           $4, Z8, Z8            \
 	VPSRLD           $4, Z9, Z9            \
-	VFMADD231PS      Z10, Z0, acc          \
-	VFMADD231PS      Z11, Z1, acc          \
+	OUT(0, Z10, acc)                       \
+	OUT(64, Z11, acc)                      \
 	VPERMPS          Z7, Z8, Z8            \
 	VPERMPS          Z7, Z9, Z9            \
-	VFMADD231PS      Z8, Z2, acc           \
-	VFMADD231PS      Z9, Z3, acc
+	OUT(128, Z8, acc)                      \
+	OUT(192, Z9, acc)
+
+#define K4ROW(m, n, acc) \
+	AHEAD(m) \
+	K4(m, n, acc, TIMESX)
 
 // func dot16Q4KAVX512(y *float32, w *byte, x, scratch *float32, cols, groups, stride, add int)
 TEXT ·dot16Q4KAVX512(SB), NOSPLIT, $0-64
@@ -185,10 +191,6 @@ scales:
 	MOVQ $4, AX
 
 chunk:
-	VMOVUPS (DX), Z0
-	VMOVUPS 64(DX), Z1
-	VMOVUPS 128(DX), Z2
-	VMOVUPS 192(DX), Z3
 	ROWS16AT(K4ROW)
 	ADDQ    $256, DX
 	STEPROWS($32)
@@ -205,11 +207,10 @@ chunk:
 	KEEP
 	RET
 
-// K5ROW does 64 columns, with those of x at DX. The fifth bits are in the scratch, at R15:
+// K5 does 64 columns. The fifth bits are in the scratch, at R15:
 // turned by Z3 and Z4 they are above the halves, and the index of VPERMI2PS is its lowest
 // five bits. Z0 and Z1 have the digits, Z2 the bits of a half.
-#define K5ROW(m, n, acc) \
-	AHEAD(m) \
+#define K5(m, n, acc, OUT) \
 	VBROADCASTSS     (n)(R14), Z5          \
 	VMOVAPS          Z5, Z6                \
 	VPMOVZXBD        m, Z7                 \
@@ -224,8 +225,8 @@ chunk:
 	VPTERNLOGD       $0xb8, Z8, Z2, Z12    \
 	VPERMI2PS        Z6, Z5, Z11           \
 	VPERMI2PS        Z6, Z5, Z12           \
-	VFMADD231PS      (DX), Z11, acc        \
-	VFMADD231PS      64(DX), Z12, acc      \
+	OUT(0, Z11, acc)                       \
+	OUT(64, Z12, acc)                      \
 	VBROADCASTSS     (n+4)(R14), Z5        \
 	VMOVAPS          Z5, Z6                \
 	VFMADD213PS.BCST (n+36)(R14), Z0, Z5   \
@@ -238,8 +239,12 @@ chunk:
 	VPTERNLOGD       $0xb8, Z8, Z2, Z10    \
 	VPERMI2PS        Z6, Z5, Z9            \
 	VPERMI2PS        Z6, Z5, Z10           \
-	VFMADD231PS      128(DX), Z9, acc      \
-	VFMADD231PS      192(DX), Z10, acc
+	OUT(128, Z9, acc)                      \
+	OUT(192, Z10, acc)
+
+#define K5ROW(m, n, acc) \
+	AHEAD(m) \
+	K5(m, n, acc, TIMESX)
 
 // func dot16Q5KAVX512(y *float32, w *byte, x, scratch *float32, cols, groups, stride, add int)
 TEXT ·dot16Q5KAVX512(SB), NOSPLIT, $0-64
@@ -307,16 +312,15 @@ chunk:
 
 // SIX makes sixteen values of a half in ql and two more bits in bits, at their places 4 and
 // 5: with the bits of 2^23 above them they are f32, and Z3 takes 2^23 and 32 off.
-#define SIX(ql, bits, n, x, acc) \
+#define SIX(ql, bits, n, off, acc, OUT) \
 	VPTERNLOGD  $0xb8, ql, Z0, bits  \
 	VPTERNLOGD  $0xea, Z2, Z1, bits  \
 	VSUBPS      Z3, bits, bits       \
 	VMULPS.BCST (n)(R14), bits, bits \
-	VFMADD231PS x, bits, acc
+	OUT(off, bits, acc)
 
-// K6ROW does 128 columns, with those of x at DX. The upper bits are in the scratch, at R15.
-#define K6ROW(m, n, acc) \
-	AHEAD(m) \
+// K6 does 128 columns. The upper bits are in the scratch, at R15.
+#define K6(m, n, acc, OUT) \
 	VPMOVZXBD m, Z4                     \
 	VPMOVZXBD 16 m, Z5                  \
 	VPMOVZXBD 32 m, Z6                  \
@@ -325,24 +329,28 @@ chunk:
 	VPMOVZXBD (n+16)(R15), Z9           \
 	VPSLLD    $4, Z8, Z10               \
 	VPSLLD    $4, Z9, Z11               \
-	SIX(Z4, Z10, n, (DX), acc)          \
-	SIX(Z5, Z11, n+4, 64(DX), acc)      \
+	SIX(Z4, Z10, n, 0, acc, OUT) \
+	SIX(Z5, Z11, n+4, 64, acc, OUT) \
 	VPSLLD    $2, Z8, Z10               \
 	VPSLLD    $2, Z9, Z11               \
-	SIX(Z6, Z10, n+8, 128(DX), acc)     \
-	SIX(Z7, Z11, n+12, 192(DX), acc)    \
+	SIX(Z6, Z10, n+8, 128, acc, OUT) \
+	SIX(Z7, Z11, n+12, 192, acc, OUT) \
 	VMOVDQA32 Z8, Z10                   \
 	VMOVDQA32 Z9, Z11                   \
 	VPSRLD    $4, Z4, Z4                \
 	VPSRLD    $4, Z5, Z5                \
-	SIX(Z4, Z10, n+16, 256(DX), acc)    \
-	SIX(Z5, Z11, n+20, 320(DX), acc)    \
+	SIX(Z4, Z10, n+16, 256, acc, OUT) \
+	SIX(Z5, Z11, n+20, 320, acc, OUT) \
 	VPSRLD    $2, Z8, Z8                \
 	VPSRLD    $2, Z9, Z9                \
 	VPSRLD    $4, Z6, Z6                \
 	VPSRLD    $4, Z7, Z7                \
-	SIX(Z6, Z8, n+24, 384(DX), acc)     \
-	SIX(Z7, Z9, n+28, 448(DX), acc)
+	SIX(Z6, Z8, n+24, 384, acc, OUT) \
+	SIX(Z7, Z9, n+28, 448, acc, OUT)
+
+#define K6ROW(m, n, acc) \
+	AHEAD(m) \
+	K6(m, n, acc, TIMESX)
 
 // func dot16Q6KAVX512(y *float32, w *byte, x, scratch *float32, cols, groups, stride, add int)
 TEXT ·dot16Q6KAVX512(SB), NOSPLIT, $0-64
@@ -406,6 +414,117 @@ chunk:
 	PUT16(add+56(FP))
 	DECQ BX
 	JNZ  group
+	VZEROUPPER
+	KEEP
+	RET
+
+// func expandQ4KAVX512(dst *float32, w *byte, scratch *float32, blocks int)
+TEXT ·expandQ4KAVX512(SB), NOSPLIT, $0-32
+	FLUSH
+	MOVQ    dst+0(FP), DX
+	MOVQ    w+8(FP), R15
+	MOVQ    scratch+16(FP), R14
+	MOVQ    blocks+24(FP), CX
+	VMOVUPS ·digits(SB), Z5
+
+block:
+	SIXES
+	ADDQ $16, R15
+	MOVQ $4, AX
+
+chunk:
+	K4((R15), 0, Z0, STORED)
+	ADDQ $256, DX
+	ADDQ $32, R15
+	ADDQ $8, R14
+	DECQ AX
+	JNZ  chunk
+	SUBQ $32, R14
+	DECQ CX
+	JNZ  block
+	VZEROUPPER
+	KEEP
+	RET
+
+// func expandQ5KAVX512(dst *float32, w *byte, scratch *float32, blocks int)
+TEXT ·expandQ5KAVX512(SB), NOSPLIT, $0-32
+	FLUSH
+	MOVQ         dst+0(FP), DX
+	MOVQ         w+8(FP), R15
+	MOVQ         scratch+16(FP), R14
+	MOVQ         blocks+24(FP), CX
+	VMOVUPS      ·digits+0(SB), Z0
+	VMOVUPS      ·digits+64(SB), Z1
+	MOVL         $15, AX
+	VPBROADCASTD AX, Z2
+	MOVL         $2, AX
+	VPBROADCASTD AX, Z13
+
+block:
+	SIXES
+	ADDQ         $16, R15
+	LEAQ         32(R15), R8
+	MOVL         $4, AX
+	VPBROADCASTD AX, Z3
+	MOVL         $3, AX
+	VPBROADCASTD AX, Z4
+	MOVQ         $4, AX
+
+chunk:
+	K5((R8), 0, Z5, STORED)
+	VPSUBD Z13, Z3, Z3
+	VPSUBD Z13, Z4, Z4
+	ADDQ   $256, DX
+	ADDQ   $32, R8
+	ADDQ   $8, R14
+	DECQ   AX
+	JNZ    chunk
+	SUBQ   $32, R14
+	MOVQ   R8, R15
+	DECQ   CX
+	JNZ    block
+	VZEROUPPER
+	KEEP
+	RET
+
+// func expandQ6KAVX512(dst *float32, w *byte, scratch *float32, blocks int)
+TEXT ·expandQ6KAVX512(SB), NOSPLIT, $0-32
+	FLUSH
+	MOVQ         dst+0(FP), DX
+	MOVQ         w+8(FP), R8
+	MOVQ         scratch+16(FP), R14
+	MOVQ         blocks+24(FP), CX
+	MOVL         $15, AX
+	VPBROADCASTD AX, Z0
+	MOVL         $63, AX
+	VPBROADCASTD AX, Z1
+	MOVL         $0x4b000000, AX
+	VPBROADCASTD AX, Z2
+	MOVL         $0x4b000020, AX
+	VPBROADCASTD AX, Z3
+
+block:
+	VPMOVSXBD    192(R8), Z7
+	VCVTDQ2PS    Z7, Z7
+	VPBROADCASTW 208(R8), Y6
+	VCVTPH2PS    Y6, Z6
+	VMULPS       Z6, Z7, Z7
+	VMOVUPS      Z7, (R14)
+	LEAQ         128(R8), R15
+	MOVQ         $2, AX
+
+chunk:
+	K6((R8), 0, Z4, STORED)
+	ADDQ $512, DX
+	ADDQ $64, R8
+	ADDQ $32, R14
+	ADDQ $32, R15
+	DECQ AX
+	JNZ  chunk
+	SUBQ $64, R14
+	ADDQ $82, R8
+	DECQ CX
+	JNZ  block
 	VZEROUPPER
 	KEEP
 	RET

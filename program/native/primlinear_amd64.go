@@ -97,6 +97,35 @@ func dotsOfLarge(t weightType, y []float32, w []byte, x []float32, rowBytes, add
 	}
 }
 
+// expandAtOnce makes dst the values of whole blocks, if there is code for their type. It
+// takes subnormal numbers for zeros; none is a value of these types.
+func expandAtOnce(t weightType, dst []float32, w []byte) bool {
+	if level < levelAVX512 || !t.inBlocks() || !direct(t) || len(dst) == 0 {
+		return false
+	}
+
+	n := len(dst) / int(blocks[t].values)
+	var s largeScratch
+	fillHalves()
+	switch t {
+	case typeIQ4NL:
+		expandIQ4NLAVX512(&dst[0], &w[0], n)
+	case typeQ41:
+		expandQ41AVX512(&dst[0], &w[0], n)
+	case typeQ50:
+		expandQ50AVX512(&dst[0], &w[0], n)
+	case typeQ51:
+		expandQ51AVX512(&dst[0], &w[0], n)
+	case typeQ4K:
+		expandQ4KAVX512(&dst[0], &w[0], &s[0], n)
+	case typeQ5K:
+		expandQ5KAVX512(&dst[0], &w[0], &s[0], n)
+	case typeQ6K:
+		expandQ6KAVX512(&dst[0], &w[0], &s[0], n)
+	}
+	return true
+}
+
 // groupsDirect reports whether there is code for rows of signed bytes with a scale
 // for each group of this size.
 func groupsDirect(group, cols uint64) bool {

@@ -14,6 +14,7 @@ func expandF16(dst []float32, w []byte)                                    { exp
 func expandBF16(dst []float32, w []byte)                                   { expandBF16Go(dst, w) }
 func expandQ4(dst []float32, w []byte)                                     { expandQ4Go(dst, w) }
 func expandI8(dst []float32, w []byte, s float32, _ subnormals)            { expandI8Go(dst, w, s) }
+func expandAtOnce(weightType, []float32, []byte) bool                      { return false }
 func groupsDirect(group, cols uint64) bool                                 { return false }
 func groupsAtOnce(uint64) bool                                             { return false }
 func expandGroups([]float32, []byte, []float32, uint64, subnormals) uint64 { return 0 }
