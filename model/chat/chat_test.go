@@ -19,6 +19,7 @@ import (
 var controls = []string{
 	"<s>", "</s>", "<|im_start|>", "<|im_end|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>",
 	"<start_of_turn>", "<end_of_turn>", "<｜User｜>", "<｜Assistant｜>", "<|system|>", "<|user|>", "<|assistant|>", "<|end|>",
+	"<|im_sep|>", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]",
 }
 
 // vocabulary has all bytes and the marks, which have this kind.
@@ -65,6 +66,11 @@ var templates = map[string]string{
 	"mistral-v3":  `{{- bos_token }}{{- "[AVAILABLE_TOOLS] [" }}{{- "[INST] " + message["content"] + "[/INST]" }}{{- " " + message["content"]|trim + eos_token}}`,
 	"mistral-tek": `{{- bos_token }}{{- "[AVAILABLE_TOOLS][" }}{{- "[INST]" + message["content"] + "[/INST]" }}`,
 	"phi3":        `{% for message in messages %}{{'<|user|>\n' + message['content'] + '<|end|>\n'}}{{'<|assistant|>\n'}}`,
+	"phi3-old":    `{% for message in messages %}{% if (message['role'] == 'user') %}{{'<|user|>' + '\n' + message['content'] + '<|end|>' + '\n' + '<|assistant|>' + '\n'}}{% endif %}{% endfor %}`,
+	"phi3-mini4":  `{% for message in messages %}{{ '<|' + message['role'] + '|>' + message['content'] + '<|end|>' }}{% endfor %}{{ '<|assistant|>' }}`,
+	"phi4":        `{% for message in messages %}{{'<|im_start|>user<|im_sep|>' + message['content'] + '<|im_end|>'}}{% endfor %}{{ '<|im_start|>assistant<|im_sep|>' }}`,
+	"mistral-v7":  `{{ bos_token }}{{ '[SYSTEM_PROMPT] ' + m.content + '[/SYSTEM_PROMPT]' }}{{ '[INST] ' + m.content + '[/INST]' }}{{ ' ' + m.content + eos_token }}`,
+	"mistral-v7t": `{{ bos_token }}{{ '[SYSTEM_PROMPT]' + m.content + '[/SYSTEM_PROMPT]' }}{{ '[INST]' + m.content + '[/INST]' }}{{ m.content + eos_token }}`,
 	"zephyr":      `{{ '<|user|>\n' + message['content'] + eos_token }}{{ '<|assistant|>\n'  + message['content'] + eos_token }}`,
 	"plain":       ``,
 	"plain-other": `{{ 'Q: ' + message['content'] }}`,
@@ -82,6 +88,11 @@ func TestFrames(t *testing.T) {
 		"mistral-v3":  "⟨<s>⟩[INST] Be kind.\n\n Hi [/INST] Ho⟨</s>⟩[INST] Bye[/INST]",
 		"mistral-tek": "⟨<s>⟩[INST]Be kind.\n\n Hi [/INST]Ho⟨</s>⟩[INST]Bye[/INST]",
 		"phi3":        "⟨<|system|>⟩\nBe kind.⟨<|end|>⟩\n⟨<|user|>⟩\n Hi ⟨<|end|>⟩\n⟨<|assistant|>⟩\nHo⟨<|end|>⟩\n⟨<|user|>⟩\nBye⟨<|end|>⟩\n⟨<|assistant|>⟩\n",
+		"phi3-old":    "⟨<|system|>⟩\nBe kind.⟨<|end|>⟩\n⟨<|user|>⟩\n Hi ⟨<|end|>⟩\n⟨<|assistant|>⟩\nHo⟨<|end|>⟩\n⟨<|user|>⟩\nBye⟨<|end|>⟩\n⟨<|assistant|>⟩\n",
+		"phi3-mini4":  "⟨<|system|>⟩Be kind.⟨<|end|>⟩⟨<|user|>⟩ Hi ⟨<|end|>⟩⟨<|assistant|>⟩Ho⟨<|end|>⟩⟨<|user|>⟩Bye⟨<|end|>⟩⟨<|assistant|>⟩",
+		"phi4":        "⟨<|im_start|>⟩system⟨<|im_sep|>⟩Be kind.⟨<|im_end|>⟩⟨<|im_start|>⟩user⟨<|im_sep|>⟩ Hi ⟨<|im_end|>⟩⟨<|im_start|>⟩assistant⟨<|im_sep|>⟩Ho⟨<|im_end|>⟩⟨<|im_start|>⟩user⟨<|im_sep|>⟩Bye⟨<|im_end|>⟩⟨<|im_start|>⟩assistant⟨<|im_sep|>⟩",
+		"mistral-v7":  "⟨<s>⟩⟨[SYSTEM_PROMPT]⟩ Be kind.⟨[/SYSTEM_PROMPT]⟩[INST]  Hi [/INST] Ho⟨</s>⟩[INST] Bye[/INST]",
+		"mistral-v7t": "⟨<s>⟩⟨[SYSTEM_PROMPT]⟩Be kind.⟨[/SYSTEM_PROMPT]⟩[INST] Hi [/INST]Ho⟨</s>⟩[INST]Bye[/INST]",
 		"zephyr":      "⟨<|system|>⟩\nBe kind.⟨</s>⟩\n⟨<|user|>⟩\n Hi ⟨</s>⟩\n⟨<|assistant|>⟩\nHo⟨</s>⟩\n⟨<|user|>⟩\nBye⟨</s>⟩\n⟨<|assistant|>⟩\n",
 		"plain":       "⟨<s>⟩Be kind.\n\nUser:  Hi \nAssistant: Ho\nUser: Bye\nAssistant:",
 		"plain-other": "⟨<s>⟩Be kind.\n\nUser:  Hi \nAssistant: Ho\nUser: Bye\nAssistant:",

@@ -27,6 +27,8 @@ func recognise(template string) *family {
 	}
 
 	switch {
+	case has("<|im_start|>", "<|im_sep|>"):
+		return &phi4
 	case has("<|im_start|>"):
 		return &chatml
 
@@ -42,8 +44,8 @@ func recognise(template string) *family {
 
 	case has("[INST]"):
 		return mistral(template)
-	case has("<|assistant|>", "<|end|>"):
-		return &phi3
+	case has("<|assistant|>", "<|end|>"), has("<|end|>", "'<|' +"):
+		return phi3(has("|>\\n") || has("|>\n") || has(`|>' + '\n'`))
 
 	case has("<|assistant|>", "<|user|>"):
 		return &zephyr
@@ -79,9 +81,24 @@ var llama3 = family{
 	},
 }
 
-var phi3 = family{
-	name: "phi3", marks: []string{"<|system|>", "<|user|>", "<|assistant|>", "<|end|>"},
-	write: func(p *prompt, messages []lm.Message) { turns(p, messages, "<|%s|>\n", "<|end|>\n", asIs) },
+// phi4 is ChatML with another mark after the role.
+var phi4 = family{
+	name: "phi4", marks: []string{"<|im_start|>", "<|im_sep|>", "<|im_end|>"},
+	write: func(p *prompt, messages []lm.Message) {
+		turns(p, messages, "<|im_start|>%s<|im_sep|>", "<|im_end|>", asIs)
+	},
+}
+
+// phi3 has its turns on lines, or follows each other's marks without (Phi-4-mini).
+func phi3(lines bool) *family {
+	end := ""
+	if lines {
+		end = "\n"
+	}
+	return &family{
+		name: "phi3", marks: []string{"<|system|>", "<|user|>", "<|assistant|>", "<|end|>"},
+		write: func(p *prompt, messages []lm.Message) { turns(p, messages, "<|%s|>"+end, "<|end|>"+end, asIs) },
+	}
 }
 
 var zephyr = family{
@@ -195,22 +212,36 @@ var llama2 = family{
 
 // mistral's templates differ in the spaces around their marks: the first had them
 // on both sides, the third only before the text, and those with the tekken
-// vocabulary none.
+// vocabulary none. Later ones have marks of the system's text.
 var (
-	mistral1      = mistralWith("[INST] ", " [/INST]", "")
-	mistral3      = mistralWith("[INST] ", "[/INST]", " ")
-	mistralTekken = mistralWith("[INST]", "[/INST]", "")
+	mistral1      = mistralWith(mistralFrame{"[INST] ", " [/INST]", "", ""})
+	mistral3      = mistralWith(mistralFrame{"[INST] ", "[/INST]", " ", ""})
+	mistralTekken = mistralWith(mistralFrame{"[INST]", "[/INST]", "", ""})
+	mistral7      = mistralWith(mistralFrame{"[INST] ", "[/INST]", " ", "[SYSTEM_PROMPT] "})
+	mistral7Tek   = mistralWith(mistralFrame{"[INST]", "[/INST]", "", "[SYSTEM_PROMPT]"})
 )
 
-func mistralWith(before, after, answer string) *family {
-	return &family{name: "mistral", marks: []string{"[INST]", "[/INST]"}, write: func(p *prompt, messages []lm.Message) {
-		writeMistral(p, messages, before, after, answer)
+// mistralFrame is around a question, before an answer, and before the system's text; the
+// last is "" where that goes before a question.
+type mistralFrame struct{ before, after, answer, system string }
+
+func mistralWith(f mistralFrame) *family {
+	marks := []string{"[INST]", "[/INST]"}
+	if f.system != "" {
+		marks = append(marks, "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]")
+	}
+	return &family{name: "mistral", marks: marks, write: func(p *prompt, messages []lm.Message) {
+		writeMistral(p, messages, f)
 	}}
 }
 
 func mistral(template string) *family {
 	switch {
-	case strings.Contains(template, "[SYSTEM_PROMPT]") || strings.Contains(template, `"[INST]"`):
+	case strings.Contains(template, "[SYSTEM_PROMPT] "):
+		return mistral7
+	case strings.Contains(template, "[SYSTEM_PROMPT]"):
+		return mistral7Tek
+	case strings.Contains(template, `"[INST]"`):
 		return mistralTekken
 	case strings.Contains(template, "[AVAILABLE_TOOLS]") && !strings.Contains(template, " [INST]"):
 		return mistral3
@@ -218,23 +249,41 @@ func mistral(template string) *family {
 	return mistral1
 }
 
-// writeMistral writes questions between two marks; before goes between the second
-// mark and an answer.
-func writeMistral(p *prompt, messages []lm.Message, before, after, answer string) {
+func writeMistral(p *prompt, messages []lm.Message, f mistralFrame) {
+	if f.system != "" {
+		for _, m := range messages {
+			switch m.Role {
+			case System:
+				p.frame(f.system)
+				p.data(m.Content)
+				p.frame("[/SYSTEM_PROMPT]")
+			case User:
+				p.frame(f.before)
+				p.data(m.Content)
+				p.frame(f.after)
+			case Assistant:
+				p.frame(f.answer)
+				p.data(m.Content)
+				p.eos()
+			}
+		}
+		return
+	}
+
 	pairUp(messages, func(system, text string, of string) {
 		if of == Assistant {
-			p.frame(answer)
+			p.frame(f.answer)
 			p.data(strings.TrimSpace(text))
 			p.eos()
 			return
 		}
-		p.frame(before)
+		p.frame(f.before)
 		if system != "" {
 			p.data(system)
 			p.frame("\n\n")
 		}
 		p.data(text)
-		p.frame(after)
+		p.frame(f.after)
 	})
 }
 
