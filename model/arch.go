@@ -67,6 +67,14 @@ func (c *Config) Local(layer int) bool {
 	return c.Window > 0 && (c.GlobalEvery == 0 || (layer+1)%c.GlobalEvery != 0)
 }
 
+// TurnedDim is the number of elements of a head that are turned by the position.
+func (c *Config) TurnedDim() int {
+	if c.Turned != 0 {
+		return c.Turned
+	}
+	return c.HeadDim
+}
+
 // Scale is the factor of the products of queries and keys.
 func (c *Config) Scale() float64 {
 	if c.ScoreScale != 0 {

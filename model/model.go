@@ -53,6 +53,8 @@ type Config struct {
 	// attends. Every GlobalEvery-th layer is not local; 0: all are.
 	Window, GlobalEvery int
 	LocalRopeBase       float64 // RopeBase of local layers, which then have no Scaling and no factors
+	RopeScale           float64 // factor of what is turned; 0: 1
+	Turned              int     // elements at the beginning of a head that are turned, where not all are
 	// LongAfter is the longest context for which Weights.RopeFactors are; a longer one has
 	// Weights.LongFactors.
 	LongAfter int
@@ -112,11 +114,16 @@ func (c *Config) checkOptions() error {
 	}{
 		{"scoreScale", c.ScoreScale, 1e-6, 1e6}, {"scoreCap", c.ScoreCap, 1e-3, 1e9}, {"logitCap", c.LogitCap, 1e-3, 1e9},
 		{"localRopeBase", c.LocalRopeBase, 1, 1e12}, {"window", float64(c.Window), 1, MaxWindow},
-		{"globalEvery", float64(c.GlobalEvery), 2, MaxLayers}, {"longAfter", float64(c.LongAfter), 1, MaxContext},
+		{"ropeScale", c.RopeScale, 1e-3, 1e3}, {"turned", float64(c.Turned), 2, float64(c.HeadDim)}, {"globalEvery", float64(c.GlobalEvery), 2, MaxLayers}, {"longAfter", float64(c.LongAfter), 1, MaxContext},
 	} {
 		if f.value != 0 && !(f.value >= f.least && f.value <= f.most) {
 			return gpuerr.New(gpuerr.Invalid, "%s: %g is not within %g to %g", f.name, f.value, f.least, f.most)
 		}
+	}
+
+	traits := c.Arch.Traits()
+	if c.Turned%2 != 0 || c.Turned != 0 && (c.Rope != RopeHalves || traits.Biases || traits.HeadNorms) {
+		return gpuerr.New(gpuerr.Invalid, "turned: %d elements of a head in part are not supported here", c.Turned)
 	}
 
 	return nil
@@ -215,7 +222,7 @@ type Weights struct {
 	Norm   Tensor // F32, Dim
 	Output Tensor // [Vocab][Dim]
 	// RopeFactors divides the frequency of each pair, if a file has its own factors
-	// (rope_freqs.weight); F32, HeadDim/2, or empty. LongFactors are those of contexts
+	// (rope_freqs.weight); F32, TurnedDim/2, or empty. LongFactors are those of contexts
 	// beyond Config.LongAfter; there where that is not 0.
 	RopeFactors, LongFactors Tensor
 }

@@ -104,6 +104,9 @@ func (h *Header) config(c *model.Config, vocab int) error {
 	c.Rope = c.Arch.Traits().GGUFRope
 	values := k.number("attention.value_length", model.MaxHeadDim, c.HeadDim)
 	turned := k.number("rope.dimension_count", model.MaxDim, c.HeadDim)
+	if c.Arch == model.Phi3 && turned != c.HeadDim {
+		c.Turned = turned
+	}
 	k.options(c)
 	if k.err != nil {
 		return k.err
@@ -112,7 +115,7 @@ func (h *Header) config(c *model.Config, vocab int) error {
 	switch {
 	case values != c.HeadDim:
 		return gpuerr.New(gpuerr.Invalid, "%s: %d is not the %d of the keys, which is not supported", k.name("attention.value_length"), values, c.HeadDim)
-	case turned != c.HeadDim:
+	case turned != c.HeadDim && c.Turned == 0:
 		return gpuerr.New(gpuerr.Invalid, "%s: %d of the %d elements of a head; only all are supported", k.name("rope.dimension_count"), turned, c.HeadDim)
 	case c.Vocab != vocab:
 		return gpuerr.New(gpuerr.Invalid, "%s: %d, and tokenizer.ggml.tokens has %d", k.name("vocab_size"), c.Vocab, vocab)
@@ -151,9 +154,9 @@ func (k *keys) options(c *model.Config) {
 
 	if c.Arch == model.Phi3 && k.Tensor(longFactors) != nil {
 		c.LongAfter = k.number("rope.scaling.original_context_length", model.MaxContext, needed)
-		// The factor is one of angles' sines and cosines, so of queries and of keys.
-		by := k.real("rope.scaling.attn_factor", 1)
-		c.ScoreScale = by * by / math.Sqrt(float64(c.HeadDim))
+		if c.RopeScale = k.real("rope.scaling.attn_factor", 0); c.RopeScale == 1 {
+			c.RopeScale = 0
+		}
 	}
 }
 

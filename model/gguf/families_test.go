@@ -42,8 +42,9 @@ func TestFamilies(t *testing.T) {
 // Phi-3's factors for long contexts are read with the length from which they are.
 func TestLongContext(t *testing.T) {
 	f := small(t, func(o *synth.Options) { o.Arch = model.Phi3 })
+	f.Config.Turned = 12
 	factors := func(first float32) model.Tensor {
-		n := f.Config.HeadDim / 2
+		n := f.Config.TurnedDim() / 2
 		x := model.Tensor{Rows: 1, Cols: n, Data: make([]byte, 4*n)}
 		for i := range n {
 			bits := math.Float32bits(first + float32(i))
@@ -53,13 +54,11 @@ func TestLongContext(t *testing.T) {
 		}
 		return x
 	}
-	f.Config.LongAfter, f.Config.ScoreScale = 8, 1.21*f.Config.Scale()
+	f.Config.LongAfter, f.Config.RopeScale = 8, 1.25
 	f.Weights.RopeFactors, f.Weights.LongFactors = factors(1), factors(3)
 	data := written(t, f)
 	got, err := gguf.Load(data)
 	require.NoError(t, err)
-	require.InDelta(t, f.Config.ScoreScale, got.Config.ScoreScale, 1e-6)
-	got.Config.ScoreScale = f.Config.ScoreScale
 	require.Equal(t, f.Config, got.Config)
 	require.Equal(t, f.Weights, got.Weights)
 
@@ -82,7 +81,11 @@ func TestForeignOptions(t *testing.T) {
 		{model.Gemma, "gemma.final_logit_softcapping", float32(30), "gemma.final_logit_softcapping: 30 is not supported"},
 		{model.Gemma3, "gemma3.attention.sliding_window", nil, "gemma3.attention.sliding_window: is missing"},
 		{model.Gemma2, "gemma2.attn_logit_softcapping", float32(-1), "scoreCap: -1"},
-		{model.Phi3, "phi3.rope.dimension_count", uint32(8), "phi3.rope.dimension_count: 8 of the 16 elements"},
+		{model.Phi3, "phi3.rope.dimension_count", uint32(8), ""},
+		{model.Phi3, "phi3.rope.dimension_count", uint32(7), "turned: 7"},
+		{model.Phi3, "phi3.rope.dimension_count", uint32(0), "phi3.rope.dimension_count: 0 of the 16 elements"},
+		{model.Phi3, "phi3.rope.dimension_count", uint32(18), "turned: 18"},
+		{model.Qwen2, "qwen2.rope.dimension_count", uint32(8), "qwen2.rope.dimension_count: 8 of the 16 elements"},
 		{model.Phi3, "phi3.rope.scaling.type", "longrope", "phi3.rope.scaling.type: \"longrope\" is not supported"},
 		{model.Llama, "llama.attention.sliding_window", uint32(4), ""},
 	} {

@@ -138,10 +138,10 @@ func (h *Header) weights(f *model.File) error {
 	}
 
 	if h.Tensor("rope_freqs.weight") != nil {
-		w.RopeFactors = g.vector("rope_freqs.weight", c.HeadDim/2)
+		w.RopeFactors = g.vector("rope_freqs.weight", c.TurnedDim()/2)
 	}
 	if c.LongAfter != 0 {
-		w.RopeFactors, w.LongFactors = g.vector(shortFactors, c.HeadDim/2), g.vector(longFactors, c.HeadDim/2)
+		w.RopeFactors, w.LongFactors = g.vector(shortFactors, c.TurnedDim()/2), g.vector(longFactors, c.TurnedDim()/2)
 	}
 	if g.err != nil {
 		return g.err
@@ -159,13 +159,13 @@ func (h *Header) weights(f *model.File) error {
 	if err != nil {
 		return err
 	}
-	if err := stretched(&w.RopeFactors, "rope_freqs.weight", by, c.HeadDim/2); err != nil {
+	if err := stretched(&w.RopeFactors, "rope_freqs.weight", by, c.TurnedDim()/2); err != nil {
 		return err
 	}
 	if c.LongAfter == 0 {
 		return nil
 	}
-	return stretched(&w.LongFactors, longFactors, by, c.HeadDim/2)
+	return stretched(&w.LongFactors, longFactors, by, c.TurnedDim()/2)
 }
 
 // stretched merges a stretch of all positions into factors, and checks them.

@@ -1,7 +1,7 @@
 package gguf
 
 import (
-	"math"
+	"cmp"
 
 	"capgpu/gpuerr"
 	"capgpu/model"
@@ -22,7 +22,7 @@ func (p *printer) metadata(f *model.File) error {
 	p.setUint(arch+"attention.head_count_kv", c.KVHeads)
 	p.setUint(arch+"attention.key_length", c.HeadDim)
 	p.setUint(arch+"attention.value_length", c.HeadDim)
-	p.setUint(arch+"rope.dimension_count", c.HeadDim)
+	p.setUint(arch+"rope.dimension_count", c.TurnedDim())
 	p.setUint(arch+"vocab_size", c.Vocab)
 	p.setFloat(arch+"attention.layer_norm_rms_epsilon", c.NormEps)
 	p.setFloat(arch+"rope.freq_base", float32(c.RopeBase))
@@ -55,7 +55,7 @@ func (p *printer) options(c *model.Config, arch string) error {
 	}
 	if c.LongAfter != 0 {
 		p.setUint(arch+"rope.scaling.original_context_length", c.LongAfter)
-		p.setFloat(arch+"rope.scaling.attn_factor", float32(math.Sqrt(c.Scale()*math.Sqrt(float64(c.HeadDim)))))
+		p.setFloat(arch+"rope.scaling.attn_factor", float32(cmp.Or(c.RopeScale, 1)))
 	}
 
 	var whole printer
@@ -75,7 +75,7 @@ func (p *printer) options(c *model.Config, arch string) error {
 	back.Scaling, back.Rope, back.LongAfter = c.Scaling, c.Rope, c.LongAfter
 	back.RopeBase, back.LocalRopeBase = c.RopeBase, c.LocalRopeBase
 	if c.LongAfter != 0 {
-		back.ScoreScale = c.ScoreScale
+		back.RopeScale = c.RopeScale
 	}
 	if back != *c {
 		return gpuerr.New(gpuerr.Invalid, "config: the format cannot hold it; it would be %+v, and is %+v", back, *c)

@@ -104,11 +104,12 @@ func Draw(f *model.File, o Options, pack uint64) (*Blueprint, error) {
 }
 
 func (b *Blueprint) placeWeights(l *layout, w *model.Weights, freqs [2][]float32) {
-	t := &tensors{layout: l}
+	t := &tensors{layout: l, turned: b.config.Turned, headDim: b.config.HeadDim}
 	traits := b.config.Arch.Traits()
 	b.weights.embed = t.stacked("embed", 0, []*model.Tensor{&w.Embed})
 	for i := range w.Layers {
 		from := &w.Layers[i]
+		t.heads = []*model.Tensor{&from.Q, &from.K}
 		name := func(tensor string) string { return fmt.Sprintf("layers.%d.%s", i, tensor) }
 		plan := layerPlan{
 			attnNorm: t.put(name("attnNorm"), from.AttnNorm.Data),

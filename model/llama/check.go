@@ -47,11 +47,11 @@ func checkFile(f *model.File) error {
 	vector("norm", &w.Norm, c.Dim)
 	matrix("output", &w.Output, c.Vocab, c.Dim)
 	if w.RopeFactors.Data != nil {
-		vector("ropeFactors", &w.RopeFactors, c.HeadDim/2)
+		vector("ropeFactors", &w.RopeFactors, c.TurnedDim()/2)
 	}
 
 	if c.LongAfter != 0 {
-		vector("longFactors", &w.LongFactors, c.HeadDim/2)
+		vector("longFactors", &w.LongFactors, c.TurnedDim()/2)
 	}
 
 	return err

@@ -1,6 +1,7 @@
 package llama
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"math"
@@ -122,7 +123,8 @@ func (l *launches) attend(i, batch int, traits *model.Traits) {
 	if c.Local(i) {
 		freqs, window = b.weights.freqs[1], c.Window
 	}
-	l.add("rope_cache_f32", words(c.Heads, c.KVHeads, c.HeadDim, batch, int(c.Rope), o.PagePositions, o.tablePages()),
+	turn := words(c.Heads, c.KVHeads, c.HeadDim, batch, int(c.Rope), o.PagePositions, o.tablePages())
+	l.add("rope_cache_f32", append(turn, f32Bytes(float32(cmp.Or(c.RopeScale, 1)))...),
 		qkv, freqs, rowsOf, table, layer.k, layer.v)
 	scores := f32Bytes(scoreScale(c), float32(c.ScoreCap))
 	l.add("attention_cache_f32", append(words(c.Heads, c.KVHeads, c.HeadDim, batch, o.PagePositions, o.tablePages(), window), scores...),

@@ -103,8 +103,9 @@ func TestFamilies(t *testing.T) {
 			c.RopeBase, c.LocalRopeBase = 1e6, 1e3
 			c.Scaling = model.RopeScaling{Factor: 8, LowFactor: 1, HighFactor: 4, Original: 40}
 		}},
-		"phi3":       {model.Phi3, func(c *model.Config) { c.LongAfter, c.ScoreScale = 32, 0.21 }},
-		"phi3 short": {model.Phi3, func(c *model.Config) { c.LongAfter = 80 }},
+		"phi3":         {model.Phi3, func(c *model.Config) { c.LongAfter, c.RopeScale = 32, 1.19 }},
+		"phi3 in part": {model.Phi3, func(c *model.Config) { c.Turned, c.LongAfter, c.RopeScale = 20, 32, 1.3 }},
+		"phi3 short":   {model.Phi3, func(c *model.Config) { c.LongAfter = 80 }},
 	} {
 		for engine, o := range engines {
 			t.Run(engine+"/"+name, func(t *testing.T) {
@@ -118,7 +119,7 @@ func TestFamilies(t *testing.T) {
 				}
 				f := seeded(12, config, c.arch.Traits().Tied, model.F32, model.Q8_0)
 				if config.LongAfter != 0 {
-					f.Weights.RopeFactors, f.Weights.LongFactors = factors(config.HeadDim, 3), factors(config.HeadDim, 1)
+					f.Weights.RopeFactors, f.Weights.LongFactors = factors(config.TurnedDim(), 3), factors(config.TurnedDim(), 1)
 				}
 				compare(t, load(t, open(t, o), f, Options{Sequences: 2, Batch: 9, PagePositions: 16}), f)
 			})

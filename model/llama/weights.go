@@ -2,6 +2,7 @@ package llama
 
 import (
 	"math"
+	"slices"
 
 	"capgpu/gpuerr"
 	"capgpu/model"
@@ -27,6 +28,9 @@ type matrix struct {
 type tensors struct {
 	layout  *layout
 	uploads []upload
+
+	turned, headDim int             // turned is 0 where all of a head is
+	heads           []*model.Tensor // queries and keys
 }
 
 func (t *tensors) put(name string, data ...[]byte) piece {
@@ -66,13 +70,32 @@ func (t *tensors) stacked(name string, at int, parts []*model.Tensor) matrix {
 	var data, scales [][]byte
 	for _, p := range parts {
 		m.rows += p.Rows
-		data, scales = append(data, p.Data), append(scales, p.Scales)
+		data, scales = append(data, t.inOrder(p)...), append(scales, p.Scales)
 	}
 	m.w = t.put(name, data...)
 	if m.typ == model.I8 {
 		m.scales = t.put(name+".scales", scales...)
 	}
 	return m
+}
+
+// inOrder is a tensor's data in the order in which its rows are placed. Where only a part
+// of a head is turned, pair i is rows i and i+turned/2 of the head in the file, and i and
+// i+headDim/2 here, where the kernel has it; the rest of a head lies around. Queries and
+// keys in the same order have the same products.
+func (t *tensors) inOrder(p *model.Tensor) [][]byte {
+	if t.turned == 0 || !slices.Contains(t.heads, p) {
+		return [][]byte{p.Data}
+	}
+
+	var all [][]byte
+	size, half, rest := len(p.Data)/p.Rows, t.turned/2, (t.headDim-t.turned)/2
+	for head := 0; head < p.Rows; head += t.headDim {
+		for _, r := range [][2]int{{0, half}, {t.turned, rest}, {half, half}, {t.turned + rest, rest}} {
+			all = append(all, p.Data[(head+r[0])*size:][:r[1]*size])
+		}
+	}
+	return all
 }
 
 // allFrequencies are the frequencies of the layers that attend to all positions, and
@@ -84,9 +107,10 @@ func allFrequencies(f *model.File, context int) (all [2][]float32, err error) {
 		factors = &f.Weights.LongFactors
 	}
 
-	if all[0], err = frequencies(c.RopeBase, c.HeadDim, &c.Scaling, factors); err != nil {
+	if all[0], err = frequencies(c.RopeBase, c.TurnedDim(), &c.Scaling, factors); err != nil {
 		return all, err
 	}
+	all[0] = append(all[0], make([]float32, c.HeadDim/2-len(all[0]))...) // the rest stays as it is
 	if c.LocalRopeBase != 0 {
 		all[1], err = frequencies(c.LocalRopeBase, c.HeadDim, &model.RopeScaling{}, &model.Tensor{})
 	}

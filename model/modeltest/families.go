@@ -70,7 +70,7 @@ func (r *Reference) takeFrequencies(l *loading, w *model.Weights) {
 		factors = &w.LongFactors
 	}
 	if len(factors.Data) > 0 {
-		for i, f := range l.vector("ropeFactors", factors, c.HeadDim/2) {
+		for i, f := range l.vector("ropeFactors", factors, len(r.freqs)) {
 			r.freqs[i] /= f
 		}
 	}
@@ -91,9 +91,13 @@ func (r *Reference) takeFrequencies(l *loading, w *model.Weights) {
 // frequencies is base^(-2i/n), stretched as Llama 3.1 does (transformers,
 // modeling_rope_utils.py, _compute_llama3_parameters).
 func frequencies(c *model.Config) []float64 {
-	freqs := make([]float64, c.HeadDim/2)
+	n := c.HeadDim
+	if c.Turned > 0 {
+		n = c.Turned
+	}
+	freqs := make([]float64, n/2)
 	for i := range freqs {
-		f := math.Pow(c.RopeBase, -2*float64(i)/float64(c.HeadDim))
+		f := math.Pow(c.RopeBase, -2*float64(i)/float64(n))
 		if s := c.Scaling; s.Factor != 0 {
 			length := 2 * math.Pi / f
 			long, short := float64(s.Original)/s.LowFactor, float64(s.Original)/s.HighFactor

@@ -167,9 +167,12 @@ func (r *Reference) turn(x []float64, position int, freqs []float64) {
 		for i, f := range freqs {
 			a, b := at+2*i, at+2*i+1
 			if r.c.Rope == model.RopeHalves {
-				a, b = at+i, at+i+n/2
+				a, b = at+i, at+i+len(freqs)
 			}
 			sin, cos := math.Sincos(float64(position) * f)
+			if r.c.RopeScale != 0 {
+				sin, cos = sin*r.c.RopeScale, cos*r.c.RopeScale
+			}
 			x[a], x[b] = x[a]*cos-x[b]*sin, x[a]*sin+x[b]*cos
 		}
 	}

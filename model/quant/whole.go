@@ -179,7 +179,7 @@ func Factors(f *model.File) ([]float32, error) {
 		return nil, nil
 	}
 
-	out := make([]float32, c.HeadDim/2)
+	out := make([]float32, c.TurnedDim()/2)
 	for i := range out {
 		out[i] = 1
 	}

@@ -142,6 +142,9 @@ func readConfig(b []byte) (c *config, m model.Config, by float64, err error) {
 	if c.NormEps != nil {
 		m.NormEps = float32(*c.NormEps)
 	}
+	if c.PartialRotary != nil && *c.PartialRotary != 1 {
+		m.Turned = int(float64(m.HeadDim) * *c.PartialRotary)
+	}
 	if by, err = c.positions(&m); err != nil {
 		return nil, m, 0, err
 	}
@@ -177,7 +180,7 @@ func (c *config) supported(arch model.Arch) error {
 		return gpuerr.New(gpuerr.Invalid, "use_bidirectional_attention: is not supported")
 	case arch != model.Gemma2 && (c.ScoreCap != nil || c.LogitCap != nil):
 		return gpuerr.New(gpuerr.Invalid, "attn_logit_softcapping, final_logit_softcapping: are not supported in this family")
-	case c.PartialRotary != nil && *c.PartialRotary != 1:
+	case c.PartialRotary != nil && *c.PartialRotary != 1 && (arch != model.Phi3 || !(*c.PartialRotary > 0 && *c.PartialRotary < 1)):
 		return gpuerr.New(gpuerr.Invalid, "partial_rotary_factor: %g is not supported; 1 is", *c.PartialRotary)
 
 	case len(c.Quantised) > 0 && string(c.Quantised) != "null":

@@ -142,7 +142,7 @@ func (c *config) pattern() int {
 	return 6
 }
 
-// long reads Phi-3's factors of frequencies, and the factor of scores that goes with them
+// long reads Phi-3's factors of frequencies, and the factor of angles that goes with them
 // (transformers, modeling_rope_utils.py, _compute_longrope_parameters).
 func (c *config) long(m *model.Config, s *scaling, field string) error {
 	original := c.Original
@@ -153,7 +153,7 @@ func (c *config) long(m *model.Config, s *scaling, field string) error {
 		return gpuerr.New(gpuerr.Invalid, "original_max_position_embeddings: is missing, or not above 0")
 	}
 
-	pairs := m.HeadDim / 2
+	pairs := m.TurnedDim() / 2
 	if len(s.Short) != pairs || len(s.Long) != pairs {
 		return gpuerr.New(gpuerr.Invalid, "%s: short_factor and long_factor have %d and %d elements for %d pairs", field, len(s.Short), len(s.Long), pairs)
 	}
@@ -176,14 +176,14 @@ func (c *config) long(m *model.Config, s *scaling, field string) error {
 		by = *s.Attention
 	}
 	if by != 1 {
-		m.ScoreScale = by * by / math.Sqrt(float64(m.HeadDim))
+		m.RopeScale = by
 	}
 	return nil
 }
 
 // factors sets the factors of frequencies that a config.json has; by divides all of them.
 func (c *config) factors(f *model.File, by float64) (err error) {
-	n := f.Config.HeadDim / 2
+	n := f.Config.TurnedDim() / 2
 	put := func(to *model.Tensor, x []float32) {
 		if err == nil {
 			*to, err = quant.Encode(model.F32, 1, n, 0, x)

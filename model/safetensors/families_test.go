@@ -80,6 +80,7 @@ func TestOptions(t *testing.T) {
 		"pattern":      {model.Gemma3, object{"sliding_window_pattern": 2}, func(c *model.Config) { c.GlobalEvery = 2 }},
 		"layer types":  {model.Gemma3, object{"sliding_window_pattern": nil, "layer_types": []string{"sliding_attention", "full_attention"}}, func(c *model.Config) { c.GlobalEvery = 2 }},
 		"both of rope": {model.Gemma3, object{"rope_theta": nil, "rope_local_base_freq": nil, "rope_parameters": object{"full_attention": object{"rope_theta": 5e5, "rope_type": "default"}, "sliding_attention": object{"rope_theta": 5000}}}, func(c *model.Config) { c.RopeBase, c.LocalRopeBase = 5e5, 5000 }},
+		"in part":      {model.Phi3, object{"partial_rotary_factor": 0.75}, func(c *model.Config) { c.Turned = 6 }},
 		"activation":   {model.Gemma, object{"hidden_act": "silu", "hidden_activation": "gelu_pytorch_tanh", "tie_word_embeddings": nil}, func(c *model.Config) {}},
 	} {
 		f := ofFamily(t, c.arch)
@@ -103,24 +104,26 @@ func TestForeignOptions(t *testing.T) {
 		"layer_types: layer 0 is \"full_attention\"":                  {model.Gemma3, object{"sliding_window_pattern": nil, "layer_types": []string{"full_attention", "sliding_attention"}}},
 		"layer_types: layer 2 is":                                     {model.Qwen3, object{"layer_types": []string{"full_attention", "full_attention", "full_attention"}}},
 		"globalEvery: -1":                                             {model.Gemma3, object{"sliding_window_pattern": -1}},
+		"partial_rotary_factor: 2":                                    {model.Phi3, object{"partial_rotary_factor": 2}},
+		"turned: 1":                                                   {model.Phi3, object{"partial_rotary_factor": 0.2}},
 		"query_pre_attn_scalar: -1":                                   {model.Gemma2, object{"query_pre_attn_scalar": -1}},
 		"final_logit_softcapping: are not supported":                  {model.Gemma, object{"final_logit_softcapping": 30}},
 		"use_bidirectional_attention":                                 {model.Gemma3, object{"use_bidirectional_attention": true}},
 		"hidden_act: \"silu\" is not supported; gelu_pytorch_tanh is": {model.Gemma2, object{"hidden_act": "silu"}},
-		"partial_rotary_factor: 0.75":                                 {model.Phi3, object{"partial_rotary_factor": 0.75}},
+		"partial_rotary_factor: 0.75":                                 {model.Qwen3, object{"partial_rotary_factor": 0.75}},
 		"rope_type: \"longrope\" is not supported":                    {model.Qwen2, object{"rope_scaling": object{"rope_type": "longrope"}}},
 		"rope_type: \"yarn\" is not supported":                        {model.Qwen3, object{"rope_scaling": object{"rope_type": "yarn", "factor": 4}}},
 		"original_max_position_embeddings: is missing":                {model.Phi3, object{"rope_scaling": object{"type": "su"}}},
 		"short_factor and long_factor have 1 and 4 elements":          {model.Phi3, object{"original_max_position_embeddings": 4, "rope_scaling": object{"type": "su", "short_factor": []int{1}, "long_factor": []int{1, 2, 3, 4}}}},
 		"a factor is 0":                                               {model.Phi3, object{"original_max_position_embeddings": 4, "rope_scaling": object{"type": "su", "short_factor": []int{1, 2, 3, 4}, "long_factor": []int{1, 2, 3, 0}}}},
-		"scoreScale: ":                                                {model.Phi3, object{"original_max_position_embeddings": 4, "rope_scaling": object{"type": "su", "attention_factor": 1e9, "short_factor": []int{1, 2, 3, 4}, "long_factor": []int{1, 2, 3, 4}}}},
+		"ropeScale: ":                                                 {model.Phi3, object{"original_max_position_embeddings": 4, "rope_scaling": object{"type": "su", "attention_factor": 1e9, "short_factor": []int{1, 2, 3, 4}, "long_factor": []int{1, 2, 3, 4}}}},
 	} {
 		_, _, err := configWith(t, ofFamily(t, c.arch), c.changes)
 		require.ErrorContains(t, err, want)
 	}
 }
 
-// Phi-3's factors, wherever they are, and the factor of scores that follows from them.
+// Phi-3's factors, wherever they are, and the factor of what is turned that follows from them.
 func TestLongContext(t *testing.T) {
 	f := ofFamily(t, model.Phi3)
 	su := object{"short_factor": []int{1, 1, 1, 1}, "long_factor": []int{1, 2, 3, 4}}
@@ -143,15 +146,13 @@ func TestLongContext(t *testing.T) {
 		c, got, err := configWith(t, f, changes)
 		require.NoError(t, err)
 		require.Equal(t, 4, c.LongAfter)
-		require.InDelta(t, by*by/math.Sqrt(8), c.ScoreScale, 1e-12)
+		require.InDelta(t, by, c.RopeScale, 1e-12)
 		long, err := quant.Decode(&got.Weights.LongFactors)
 		require.NoError(t, err)
 		require.Equal(t, []float32{1, 2, 3, 4}, long)
 
 		again, err := safetensors.Load(parts(folder(t, got, safetensors.Options{})))
 		require.NoError(t, err)
-		require.InDelta(t, c.ScoreScale, again.Config.ScoreScale, 1e-12)
-		again.Config.ScoreScale = c.ScoreScale
 		require.Equal(t, c, again.Config)
 		require.Equal(t, got.Weights, again.Weights)
 	}

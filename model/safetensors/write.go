@@ -2,11 +2,11 @@ package safetensors
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"io"
-	"math"
 
 	"capgpu/gpuerr"
 	"capgpu/model"
@@ -254,6 +254,9 @@ func setOptions(m map[string]any, f *model.File) error {
 		m["sliding_window_pattern"], m["rope_local_base_freq"] = c.GlobalEvery, c.LocalRopeBase
 	}
 
+	if c.Turned != 0 {
+		m["partial_rotary_factor"] = float64(c.Turned) / float64(c.HeadDim)
+	}
 	if c.LongAfter == 0 {
 		return nil
 	}
@@ -268,7 +271,7 @@ func setOptions(m map[string]any, f *model.File) error {
 	m["original_max_position_embeddings"] = c.LongAfter
 	m["rope_scaling"] = map[string]any{
 		"type": "longrope", "short_factor": short, "long_factor": long,
-		"attention_factor": math.Sqrt(c.Scale() * math.Sqrt(float64(c.HeadDim))),
+		"attention_factor": cmp.Or(c.RopeScale, 1),
 	}
 	return nil
 }

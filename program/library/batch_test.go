@@ -171,7 +171,7 @@ func TestCacheOfPages(t *testing.T) {
 				rows = append(rows, 5, math.MaxUint32) // a row of padding
 				part := append(append([]byte{}, turned[4*at*row:4*(at+n)*row]...), randomFloats(r, row)...)
 				size := []uint32{heads, kvHeads, dim, uint32(n + 1)}
-				l.run("rope_cache_f32", append(append([]uint32{}, size...), 1, page, pages), part, floatBytes(freqs...),
+				l.run("rope_cache_f32", append(append([]uint32{}, size...), 1, page, pages, math.Float32bits(1)), part, floatBytes(freqs...),
 					wordBytes(rows...), wordBytes(table...), k, v)
 				result := append(append([]byte{}, out[4*at*heads*dim:4*(at+n)*heads*dim]...), randomFloats(r, heads*dim)...)
 				l.run("attention_cache_f32", append(size, page, pages, 0, math.Float32bits(1/float32(math.Sqrt(dim))), 0), part, wordBytes(rows...), wordBytes(table...), k, v, result)

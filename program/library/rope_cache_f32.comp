@@ -3,8 +3,9 @@
 
 // For each row of the batch: turns its queries in place, and writes its keys, turned,
 // and its values to their places in the cache; see cache.glsl. The keys in qkv stay as
-// they were. Pair i of a head is turned by position · freqs[i]; it is (2i, 2i+1) with
-// pairing 0, (i, i + head_dim/2) with pairing 1. A lane does pairs.
+// they were. Pair i of a head is turned by position · freqs[i] and multiplied by scale; it is
+// (2i, 2i+1) with pairing 0, (i, i + head_dim/2) with pairing 1. A pair of the frequency 0
+// is not scaled. A lane does pairs.
 //
 // A position that the sequence's row of the table does not reach, or a sequence that the
 // table does not have, is an access outside the table; a page number beyond the cache is
@@ -21,6 +22,7 @@ layout(set = 0, binding = 4, std430) buffer K { float k[]; };
 layout(set = 0, binding = 5, std430) buffer V { float v[]; };
 layout(push_constant) uniform Inline {
     uint heads; uint kv_heads; uint head_dim; uint batch; uint pairing; uint page; uint pages;
+    float scale;
 };
 
 #include "grid.glsl"
@@ -80,8 +82,9 @@ void main() {
         float im = qkv[from + two];
         if (head < heads + kv_heads) {
             float angle = float(position) * freqs[i];
-            float s = sin(angle);
-            float c = cos(angle);
+            float by = freqs[i] != 0.0 ? scale : 1.0;
+            float s = sin(angle) * by;
+            float c = cos(angle) * by;
             float turned = re * c - im * s;
             im = re * s + im * c;
             re = turned;

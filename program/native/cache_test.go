@@ -83,7 +83,7 @@ func (p *paged) first(position uint32) uint32 {
 
 func (p *paged) rope(pairing int) *Call {
 	return p.call([][]byte{bytesOf(p.qkv), bytesOf(p.freqs), bytesOf(p.rows), bytesOf(p.table), bytesOf(p.k), bytesOf(p.v)},
-		p.words(pairing, p.page, p.pages))
+		p.words(pairing, p.page, p.pages, int(math.Float32bits(1))))
 }
 
 // alone is the paged with row b as its batch.
@@ -270,6 +270,18 @@ func TestLongAttention(t *testing.T) {
 	}
 }
 
+// TestTurnsAreScaled: by the scale of the call, but for a frequency of 0.
+func TestTurnsAreScaled(t *testing.T) {
+	turns := new(turns)
+	for _, scale := range []float32{2, 1, 3} {
+		turns.prepare([]float32{0, 0.5}, false, scale)
+		cos, sin := turns.to(7)
+		s, co := math.Sincos(3.5)
+		require.Equal(t, []float32{1, float32(co) * scale}, cos)
+		require.Equal(t, []float32{0, float32(s) * scale}, sin)
+	}
+}
+
 // TestTurnsAreForTheirFrequencies: cached angles are not used for other
 // frequencies.
 func TestTurnsAreForTheirFrequencies(t *testing.T) {
@@ -280,7 +292,7 @@ func TestTurnsAreForTheirFrequencies(t *testing.T) {
 		pairs bool
 	}{{freqs, true}, {freqs, false}, {freqs[:2], false}, {freqs, false}, {[]float32{1, 0.2, 0.01, 0.001}, false}, {[]float32{1, 0.2}, true}, {freqs, true}} {
 		for _, position := range []uint64{3, 3 + turnSlots, 3, 0, 1<<32 - 1, 40 + uint64(i/2), 50 + uint64(i+1)/2} {
-			turns.prepare(c.freqs, c.pairs)
+			turns.prepare(c.freqs, c.pairs, 1)
 			cos, sin := turns.to(position)
 			for i, f := range c.freqs {
 				s, co := math.Sincos(float64(float32(position) * f))

@@ -279,7 +279,7 @@ func cacheOf(kernel string, heads, kv, dim, batch, page, pages uint32, offset ui
 	s := grainShape{kernel: kernel, groups: 1, offset: offset, lane: lane}
 	if kernel == "rope_cache_f32" {
 		s.words = []uint64{qkv, uint64(dim), rows, uint64(pages), g1 / 4, g1 / 4}
-		s.inline = []uint32{heads, kv, dim, batch, 0, page, pages}
+		s.inline = []uint32{heads, kv, dim, batch, 0, page, pages, 0x3f800000}
 	} else {
 		s.words = []uint64{qkv, rows, uint64(pages), g1 / 4, g1 / 4, uint64(batch) * uint64(heads) * uint64(dim)}
 		s.inline = []uint32{heads, kv, dim, batch, page, pages, 0, 0, 0}

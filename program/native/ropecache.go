@@ -7,7 +7,7 @@ import (
 
 // Rotary embedding into the cache: an item is a row of the batch.
 
-var ropeCacheShape = shape{bindings: 6, inlineWords: 7, write: 0, write2: 4, more: 1 << 5}
+var ropeCacheShape = shape{bindings: 6, inlineWords: 8, write: 0, write2: 4, more: 1 << 5}
 
 var ropeCacheBody = &Body{
 	Items: func(c *Call) (uint64, bool) {
@@ -27,7 +27,7 @@ var ropeCacheBody = &Body{
 		}
 		q := cachedOf(c, 2, 5)
 		t := turnsPool.Get().(*turns)
-		t.prepare(c.f32(1)[:q.dim/2], c.inline(4) == 0)
+		t.prepare(c.f32(1)[:q.dim/2], c.inline(4) == 0, c.inlineF32(7))
 		ok := true
 		for ; ok && lo < hi; lo++ {
 			ok = t.row(&q, lo)
@@ -66,7 +66,8 @@ const (
 // in slot p%turnSlots.
 type turns struct {
 	dim   int
-	pairs bool                    // of neighbours; otherwise of halves
+	pairs bool // of neighbours; otherwise of halves
+	scale float32
 	freqs [mostHeadDim / 2]uint32 // bits of those that the slots are for
 	of    [turnSlots]uint64       // the position in the slot and 1, or 0
 	cos   [turnSlots][turnWords]float32
@@ -76,9 +77,9 @@ type turns struct {
 var turnsPool = sync.Pool{New: func() any { return new(turns) }}
 
 // prepare empties the slots if they are for other frequencies.
-func (t *turns) prepare(freqs []float32, pairs bool) {
-	same := t.dim == 2*len(freqs) && t.pairs == pairs
-	t.dim, t.pairs = 2*len(freqs), pairs
+func (t *turns) prepare(freqs []float32, pairs bool, scale float32) {
+	same := t.dim == 2*len(freqs) && t.pairs == pairs && t.scale == scale
+	t.dim, t.pairs, t.scale = 2*len(freqs), pairs, scale
 	for i := range freqs {
 		f := math.Float32bits(freqs[i])
 		same = same && t.freqs[i] == f
@@ -106,15 +107,19 @@ func (t *turns) to(position uint64) (c, s []float32) {
 
 	t.of[slot] = position + 1
 	for i := range half {
-		angle := float32(position) * math.Float32frombits(t.freqs[i])
-		sin, cos := math.Sincos(float64(angle))
+		freq, by := math.Float32frombits(t.freqs[i]), float32(1)
+		if freq != 0 {
+			by = t.scale
+		}
+		sin64, cos64 := math.Sincos(float64(float32(position) * freq))
+		sin, cos := float32(sin64)*by, float32(cos64)*by
 		if !t.pairs {
-			c[i], s[i] = float32(cos), float32(sin)
+			c[i], s[i] = cos, sin
 			continue
 		}
 		for at := 2 * i; at < n; at += t.dim {
-			c[at], c[at+1] = float32(cos), float32(cos)
-			s[at], s[at+1] = -float32(sin), float32(sin)
+			c[at], c[at+1] = cos, cos
+			s[at], s[at+1] = -sin, sin
 		}
 	}
 

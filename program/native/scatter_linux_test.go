@@ -57,7 +57,7 @@ func TestTimesIncludePages(t *testing.T) {
 func scatteredCache(kernel string, words uint64) grainShape {
 	const n = 1 << 11
 	if kernel == "rope_cache_f32" {
-		return grainShape{kernel: kernel, words: []uint64{n * 6, 1, 2 * n, n, words, words}, inline: []uint32{1, 1, 2, n, 0, 1, n}}
+		return grainShape{kernel: kernel, words: []uint64{n * 6, 1, 2 * n, n, words, words}, inline: []uint32{1, 1, 2, n, 0, 1, n, 0x3f800000}}
 	}
 	return grainShape{kernel: kernel, words: []uint64{3, 2, n, words, words, 1}, inline: []uint32{1, 1, 1, 1, 1, n, 0, 0, 0}}
 }

@@ -111,7 +111,7 @@ func newPass(tb testing.TB, m *modelShape, batch int, apart bool) *pass {
 		k, v := floats(len(table)*page*kvDim), floats(len(table)*page*kvDim)
 		norm(x, normed)
 		linear(m.dim+2*kvDim, m.dim, normed, qkv, 0, n)
-		add("rope_cache_f32", [][]byte{bytesOf(qkv), bytesOf(freqs), bytesOf(p.rows), bytesOf(table), bytesOf(k), bytesOf(v)}, h, kv, d, n, 0, page, c)
+		add("rope_cache_f32", [][]byte{bytesOf(qkv), bytesOf(freqs), bytesOf(p.rows), bytesOf(table), bytesOf(k), bytesOf(v)}, h, kv, d, n, 0, page, c, math.Float32bits(1))
 		add("attention_cache_f32", [][]byte{bytesOf(qkv), bytesOf(p.rows), bytesOf(table), bytesOf(k), bytesOf(v), bytesOf(out)}, h, kv, d, n, page, c, 0, math.Float32bits(inverseRoot(float32(d))), 0)
 		linear(m.dim, m.dim, out, x, 1, n)
 		norm(x, normed)

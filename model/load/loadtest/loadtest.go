@@ -53,10 +53,10 @@ func Check(f *model.File) error {
 	}
 
 	if w.RopeFactors.Data != nil {
-		tensor("ropeFactors", &w.RopeFactors, 1, c.HeadDim/2, model.F32)
+		tensor("ropeFactors", &w.RopeFactors, 1, c.TurnedDim()/2, model.F32)
 	}
 	if c.LongAfter != 0 {
-		tensor("longFactors", &w.LongFactors, 1, c.HeadDim/2, model.F32)
+		tensor("longFactors", &w.LongFactors, 1, c.TurnedDim()/2, model.F32)
 	}
 	if f.Tokenizer != nil && f.Tokenizer.Vocab() != c.Vocab {
 		all = errors.Join(all, fmt.Errorf("%d tokens, not %d", f.Tokenizer.Vocab(), c.Vocab))

@@ -81,12 +81,16 @@ func fillRopeCache(r *rand.Rand, size []uint32, c *Case) {
 	freqs := ones(r, dim/2+slack(r))
 	for i := range dim / 2 {
 		freqs[i] = float32(math.Pow(10000, -2*float64(i)/float64(dim)))
+		if r.IntN(9) == 0 {
+			freqs[i] = 0
+		}
 	}
 
 	qkv := ones(r, batch*row+slack(r))
 	k, v := ones(r, paged.count*page*wide+slack(r)), ones(r, paged.count*page*wide+slack(r))
 	c.Bindings = [][]byte{raw(qkv), raw(freqs), raw(paged.rows), raw(paged.table), raw(k), raw(v)}
-	c.Inline = inline(size[:7])
+	scale := 0.5 + r.Float32()
+	c.Inline = inline(size[:7], scale)
 	for b := range batch {
 		position, sequence := paged.rows[2*b], paged.rows[2*b+1]
 		if sequence == padding || dim == 0 {
@@ -106,6 +110,9 @@ func fillRopeCache(r *rand.Rand, size []uint32, c *Case) {
 					one, two = i, i+dim/2
 				}
 				s, cos := math.Sincos(float64(position) * float64(freqs[i]))
+				if freqs[i] != 0 {
+					s, cos = s*float64(scale), cos*float64(scale)
+				}
 				re, im := float64(from[one]), float64(from[two])
 				to[one], to[two] = float32(re*cos-im*s), float32(re*s+im*cos)
 			}

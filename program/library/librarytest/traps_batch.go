@@ -65,7 +65,7 @@ func ropeCacheTraps() []trap {
 	}
 
 	sized := func(heads, kvHeads, dim, batch, pairing, page, pages uint32) []byte {
-		return inline([]uint32{heads, kvHeads, dim, batch, pairing, page, pages})
+		return inline([]uint32{heads, kvHeads, dim, batch, pairing, page, pages}, float32(1))
 	}
 
 	right, with16 := sized(heads, kvHeads, dim, batch, 0, 8, 1), sized(heads, kvHeads, dim, batch, 0, 16, 1)
