@@ -4,10 +4,10 @@
 // There are two steps. Parse finds the metadata and the places of the tensors,
 // whatever they mean. It checks every count, length and offset against the size of
 // the file, and allocates in proportion to the part of the file that was read. Load
-// makes a model of them: architecture llama, tensors of F32, F16, BF16, Q8_0 and
-// Q4_0, in place in the file, and of Q6_K, which become Q8_0. It refuses by name,
-// and never ignores, unsupported features that would change the result (biases,
-// experts, other ways to stretch the positions, an unknown tensor).
+// makes a model of them: the architectures of model.Arch, tensors in place in the file. It
+// refuses by name, and never ignores, unsupported features that would change the result
+// (experts, other ways to stretch the positions, an unknown tensor). Where the format leaves
+// a number to the architecture, it is the one of all models of it (config.go).
 //
 // data may be a mapped file that another process changes meanwhile, so every number
 // is read once and bounded at each read. The caller guards against truncation

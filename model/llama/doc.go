@@ -1,5 +1,6 @@
-// Package llama runs models of the Llama architecture on a device that it knows
-// only through a client.Session. The tensors are in the session's buffers, and
+// Package llama runs models of Llama's kind on a device that it knows
+// only through a client.Session. model.Arch names the families; a family is a row of
+// traits over this one pass. The tensors are in the session's buffers, and
 // every operation is a program launched there.
 //
 //	model.File ─► Blueprint: buffers, and the launches of a pass ─► Load: the same in a session
@@ -13,16 +14,18 @@
 //
 // # What is launched
 //
-//	embed_*                                     x  = the rows of the tokens
+//	embed_*                                     x  = the rows of the tokens (Gemma: saxpy_f32, times √dim)
 //	for each layer:
 //	  rmsnorm_f32                               n  = norm(x)
 //	  linear_*                                  qkv = W·n, in one launch where the three have one type
+//	  (linear_f32)                              qkv += biases, a matrix of one column
+//	  (head_norm_f32)                           the heads of q and k are normalised
 //	  rope_cache_f32                            q is turned, k and v go to the cache
 //	  attention_cache_f32                       a
-//	  linear_*, add                             x += Wo·a
-//	  rmsnorm_f32, linear_*, swiglu_rows_f32, linear_*, add   x += Wd·(silu(Wg·n)·Wu·n)
+//	  linear_*, add                             x += Wo·a; where that has a norm of its own: linear_*, rmsnorm_f32, saxpy_f32
+//	  rmsnorm_f32, linear_*, swiglu_rows_f32 (Gemma: geglu_rows_f32), linear_*, add   x += Wd·(silu(Wg·n)·Wu·n)
 //	and for the rows that want logits:
-//	  rmsnorm_f32, linear_*                     logits
+//	  rmsnorm_f32, linear_*, (softcap_f32)      logits
 //	in Greedy also:
 //	  next_token_f32                            the token and the position of the next pass
 //

@@ -1,6 +1,6 @@
 // Package safetensors reads and writes models as Hugging Face keeps them: a folder with
 //
-//	config.json                      the shape, of LlamaForCausalLM
+//	config.json                      the shape, of the classes of model.Arch
 //	model.safetensors                tensors of F32, F16 and BF16
 //	model.safetensors.index.json     with several files: which tensor is in which
 //	tokenizer.json, tokenizer_config.json, chat_template.jinja, generation_config.json
@@ -13,6 +13,6 @@
 // a byte.
 //
 // Queries and keys are in the order for heads in halves (model.RopeHalves).
-// Unsupported features that would change the result (biases, quantisation, other
+// Unsupported features that would change the result (experts, quantisation, other
 // ways to stretch the positions, an unknown tensor) are refused by name.
 package safetensors
