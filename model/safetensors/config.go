@@ -42,8 +42,10 @@ type config struct {
 	BothWays      bool            `json:"use_bidirectional_attention"`
 	Quantised     json.RawMessage `json:"quantization_config"`
 	EOS           tokens          `json:"eos_token_id"`
+	Text          json.RawMessage `json:"text_config"` // of a model that also takes images
 
 	angles *scaling // the one that counts, or nil
+	images bool     // the part for text of a model that also takes images
 }
 
 // scaling is the scaling of positions.
@@ -96,6 +98,11 @@ func readConfig(b []byte) (c *config, m model.Config, by float64, err error) {
 	c = &config{}
 	if err := json.Unmarshal(b, c); err != nil {
 		return nil, m, 0, gpuerr.New(gpuerr.Invalid, "%v", err)
+	}
+	if slices.Contains(c.Architectures, withImages) {
+		if c, err = c.textPart(); err != nil {
+			return nil, m, 0, err
+		}
 	}
 	if m.Arch, err = c.arch(); err != nil {
 		return nil, m, 0, err

@@ -1,8 +1,10 @@
 package safetensors_test
 
 import (
+	"encoding/binary"
 	"encoding/json"
 	"math"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -156,4 +158,34 @@ func TestLongContext(t *testing.T) {
 		require.Equal(t, c, again.Config)
 		require.Equal(t, got.Weights, again.Weights)
 	}
+}
+
+// The part for text of a model that also takes images is a model of text alone.
+func TestTextPart(t *testing.T) {
+	f := ofFamily(t, model.Gemma3)
+	files := folder(t, f, safetensors.Options{})
+	var text object
+	require.NoError(t, json.Unmarshal(files[safetensors.ConfigFile], &text))
+	delete(text, "architectures")
+	whole, err := json.Marshal(object{"architectures": []string{"Gemma3ForConditionalGeneration"}, "model_type": "gemma3", "text_config": text, "vision_config": object{"layers": 3}})
+	require.NoError(t, err)
+	for _, prefix := range [][2]string{{"language_model.model.", ""}, {"model.language_model.", "model."}} {
+		st := files[safetensors.SingleFile]
+		n := binary.LittleEndian.Uint64(st)
+		header := strings.ReplaceAll(string(st[8:8+n]), `"model.`, `"`+prefix[0])
+		header = strings.Replace(header, "{", `{"`+prefix[1]+`vision_tower.x":{"dtype":"F32","shape":[0],"data_offsets":[0,0]},`, 1)
+		renamed := but(files, safetensors.SingleFile, append(append(binary.LittleEndian.AppendUint64(nil, uint64(len(header))), header...), st[8+n:]...))
+		got, err := safetensors.Load(parts(but(renamed, safetensors.ConfigFile, whole)))
+		require.NoError(t, err)
+		require.Equal(t, f.Config, got.Config)
+		require.Equal(t, f.Weights, got.Weights)
+
+		unknown := swap(t, but(renamed, safetensors.ConfigFile, whole), safetensors.SingleFile, "vision_tower.x", "audio_tower.xx")
+		require.ErrorContains(t, loadLie(t, unknown), "audio_tower.xx: is not of a gemma3 model")
+	}
+
+	none := but(files, safetensors.ConfigFile, []byte(`{"architectures": ["Gemma3ForConditionalGeneration"]}`))
+	require.ErrorContains(t, loadLie(t, none), "text_config: is missing")
+	bad := but(files, safetensors.ConfigFile, []byte(`{"architectures": ["Gemma3ForConditionalGeneration"], "text_config": {"hidden_size": "x"}}`))
+	require.ErrorContains(t, loadLie(t, bad), "text_config: ")
 }

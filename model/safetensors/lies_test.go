@@ -218,6 +218,7 @@ func FuzzLoad(f *testing.F) {
 		}), safetensors.Options{})
 		f.Add(files[safetensors.SingleFile], files[safetensors.ConfigFile], []byte(nil), []byte(nil))
 	}
+	f.Add(files[safetensors.SingleFile], []byte(`{"architectures": ["Gemma3ForConditionalGeneration"], "text_config": {"hidden_size": 2}}`), []byte(nil), []byte(nil))
 	f.Fuzz(func(t *testing.T, shard, config, index, generation []byte) {
 		all := map[string][]byte{safetensors.SingleFile: shard, safetensors.ConfigFile: config, safetensors.TokenizerFile: tokenizer}
 		if len(index) > 0 {

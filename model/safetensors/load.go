@@ -91,6 +91,10 @@ func Load(p Parts) (*model.File, error) {
 		return nil, err
 	}
 
+	if c.images {
+		all = textTensors(all)
+	}
+
 	f := &model.File{Format: "safetensors", Config: shape}
 	if err := weights(f, all, c.tied(shape.Arch)); err != nil {
 		return nil, err
