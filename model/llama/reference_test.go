@@ -109,7 +109,7 @@ func TestFamilies(t *testing.T) {
 	} {
 		for engine, o := range engines {
 			t.Run(engine+"/"+name, func(t *testing.T) {
-				if raceEnabled && o.LaneOnly && name != "gemma2" && name != "qwen2" {
+				if raceEnabled && o.LaneOnly && name != "gemma2" {
 					t.Skip("the detector makes it slow; without it all of these run")
 				}
 				config := shape()
