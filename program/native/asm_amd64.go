@@ -183,6 +183,12 @@ func expandQ5KAVX512(dst *float32, w *byte, scratch *float32, blocks int)
 func expandQ6KAVX512(dst *float32, w *byte, scratch *float32, blocks int)
 
 //go:noescape
+func dot16IQ4XSAVX512(y *float32, w *byte, x, scratch *float32, cols, groups, stride, add int)
+
+//go:noescape
+func expandIQ4XSAVX512(dst *float32, w *byte, scratch *float32, blocks int)
+
+//go:noescape
 func dot16I8AVX512(y *float32, w *byte, s, x *float32, group, groups, wstride, sstride, add int)
 
 //go:noescape

@@ -199,7 +199,7 @@ var linearPaces = [...]pace{
 	typeQ5K:   {words: 100},
 	typeQ6K:   {words: 100},
 	typeIQ4NL: {words: 47},
-	typeIQ4XS: {words: 800},
+	typeIQ4XS: {words: 55},
 	typeMXFP4: {words: 800},
 }
 

@@ -1,6 +1,7 @@
 #include "textflag.h"
 #include "floats_amd64.h"
 #include "rows512_amd64.h"
+#include "large512_amd64.h"
 
 // As dot16Q8AVX512, of q4_k, q5_k and q6_k, and their expansions: blocks of 256 columns, with a scale for each
 // 32 or 16 of them that is itself packed. The scales of a block of each of the sixteen rows
@@ -89,25 +90,6 @@ DATA ·sixSign+48(SB)/8, $0x8000000080000000
 DATA ·sixSign+56(SB)/8, $0x8000000080000000
 GLOBL ·sixSign(SB), RODATA|NOPTR, $64
 
-// ROWS16AT does OP(memory, offset of the row's scratch, accumulator) for sixteen rows.
-#define ROWS16AT(OP) \
-	OP((R8), 0, Z16) \
-	OP((R8)(R12*1), 64, Z17) \
-	OP((R8)(R12*2), 128, Z18) \
-	OP((R8)(R13*1), 192, Z19) \
-	OP((R9), 256, Z20) \
-	OP((R9)(R12*1), 320, Z21) \
-	OP((R9)(R12*2), 384, Z22) \
-	OP((R9)(R13*1), 448, Z23) \
-	OP((R10), 512, Z24) \
-	OP((R10)(R12*1), 576, Z25) \
-	OP((R10)(R12*2), 640, Z26) \
-	OP((R10)(R13*1), 704, Z27) \
-	OP((R11), 768, Z28) \
-	OP((R11)(R12*1), 832, Z29) \
-	OP((R11)(R12*2), 896, Z30) \
-	OP((R11)(R13*1), 960, Z31)
-
 // SIXES unpacks the scales of a block of q4_k or q5_k of a row, at R15, to R14: eight scales
 // and eight offsets. The twelve bytes have six bits of each of the first four of both, and
 // four of each of the others, with two more in the tops of the first: see q4_k.glsl.
@@ -128,10 +110,6 @@ GLOBL ·sixSign(SB), RODATA|NOPTR, $64
 	VPXORD     ·sixSign(SB), Z6, Z6  \
 	VMULPS     Z6, Z7, Z7            \
 	VMOVUPS    Z7, (R14)
-
-// TIMESX adds sixteen values, times those of x at DX, to an accumulator. STORED stores them.
-#define TIMESX(off, v, acc) VFMADD231PS off(DX), v, acc
-#define STORED(off, v, acc) VMOVUPS v, off(DX)
 
 // K4 does 64 columns: the lower halves of 32 bytes, then the upper ones. Z5 has the digits; a table has the sixteen values of a half, and the index of
 // VPERMPS is its lowest four bits.

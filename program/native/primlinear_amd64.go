@@ -31,7 +31,7 @@ func direct(t weightType) bool {
 	switch t {
 	case typeF32:
 		return true
-	case typeQ2K, typeQ3K, typeIQ4XS, typeMXFP4:
+	case typeQ2K, typeQ3K, typeMXFP4:
 		return false
 	}
 	return level >= levelAVX512
@@ -92,6 +92,8 @@ func dotsOfLarge(t weightType, y []float32, w []byte, x []float32, rowBytes, add
 		dot16Q4KAVX512(&y[0], &w[0], &x[0], &s[0], len(x), len(y)/16, rowBytes, add)
 	case typeQ5K:
 		dot16Q5KAVX512(&y[0], &w[0], &x[0], &s[0], len(x), len(y)/16, rowBytes, add)
+	case typeIQ4XS:
+		dot16IQ4XSAVX512(&y[0], &w[0], &x[0], &s[0], len(x), len(y)/16, rowBytes, add)
 	case typeQ6K:
 		dot16Q6KAVX512(&y[0], &w[0], &x[0], &s[0], len(x), len(y)/16, rowBytes, add)
 	}
@@ -120,6 +122,8 @@ func expandAtOnce(t weightType, dst []float32, w []byte) bool {
 		expandQ4KAVX512(&dst[0], &w[0], &s[0], n)
 	case typeQ5K:
 		expandQ5KAVX512(&dst[0], &w[0], &s[0], n)
+	case typeIQ4XS:
+		expandIQ4XSAVX512(&dst[0], &w[0], &s[0], n)
 	case typeQ6K:
 		expandQ6KAVX512(&dst[0], &w[0], &s[0], n)
 	}
