@@ -1,6 +1,7 @@
 package vulkan
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -176,18 +177,47 @@ func BenchmarkList(b *testing.B) {
 	}
 }
 
-// BenchmarkRecord is the time to record a launch of a list, and to free it.
+// BenchmarkRecord is the time to record a list and to free it, for a launch.
 func BenchmarkRecord(b *testing.B) {
-	const launches = 256
-	p := newPair(b, launches, false)
-	for b.Loop() {
-		l, err := p.d.Record(p.entries)
-		if err == nil {
-			err = l.Free()
+	for _, launches := range []int{1, 256} {
+		p := newPair(b, launches, false)
+		b.Run(fmt.Sprint(launches), func(b *testing.B) {
+			for b.Loop() {
+				l, err := p.d.Record(p.entries)
+				if err == nil {
+					err = l.Free()
+				}
+				if err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(0, "ns/op")
+			b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N*launches), "µs/launch")
+		})
+	}
+}
+
+// BenchmarkAhead is the time of a run of one launch, with as many submitted as may be.
+func BenchmarkAhead(b *testing.B) {
+	p := newPair(b, 1, false)
+	under := 0
+	take := func() {
+		if r, err := p.d.Wait(); err != nil || r.Begun != 1 {
+			b.Fatal(r, err)
 		}
-		if err != nil {
+		under--
+	}
+	for b.Loop() {
+		if err := p.d.Submit(p.list); err != nil {
 			b.Fatal(err)
 		}
+		if under++; under == wire.MaxAhead {
+			take()
+		}
 	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/launches, "ns/launch")
+	for under > 0 {
+		take()
+	}
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N), "µs/run")
 }

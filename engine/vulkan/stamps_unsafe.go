@@ -65,6 +65,11 @@ func (d *Device) showStamps(c uintptr, s stamps) {
 // clear makes them zero, before a run.
 func (s stamps) clear() { clear(s.seen.mapped[8*s.first:][:16]) }
 
+// written reports whether the later one is there.
+func (s stamps) written() bool {
+	return s.seen.load(int(8*s.first+8))|s.seen.load(int(8*s.first+12)) != 0
+}
+
 // deviceTime is the time between them, of a run that has ended. They come last in a run: while
 // they are zero, nothing of it is believed.
 func (d *Device) deviceTime(s stamps) (time.Duration, error) {
