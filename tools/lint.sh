@@ -18,7 +18,8 @@ formatted() {
 vetted() { go vet ./... && (cd bench && go vet ./...) && (cd engine && go vet ./...) && (cd examples/zing/wasm && go vet ./...) && (cd tools && go vet ./mutate); }
 checklocks() {
 	go build -modfile=tools/go.mod -o .tools/checklocks gvisor.dev/gvisor/tools/checklocks/cmd/checklocks &&
-		go vet -vettool="$PWD/.tools/checklocks" -inferred=false ./...
+		go vet -vettool="$PWD/.tools/checklocks" -inferred=false ./... &&
+		go -C engine vet -vettool="$PWD/.tools/checklocks" -inferred=false ./...
 }
 
 section "gofmt" formatted

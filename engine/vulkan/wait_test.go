@@ -52,18 +52,21 @@ func TestVerdict(t *testing.T) {
 		"it never began":                     {behind: true, submitted: 5, first: none, before: map[int]uint32{k: notYet}, wrong: true},
 	} {
 		d := seen(c.first, c.before)
+		d.mu.Lock()
 		d.submitted, d.waited = c.submitted, 4
 		d.turns[k] = turn{list: &list{first: 10, entries: 5}, behind: c.behind}
 		slot := d.trap.mapped[instrument.SlotOff(12):][:wire.SlotBytes]
 		slot[0], slot[255] = 7, 9
 		got, err := d.verdictLocked(run)
+		ended := d.ended
+		d.mu.Unlock()
 		if c.wrong {
 			require.Error(t, err, name)
 			continue
 		}
 		require.NoError(t, err, name)
 		if c.want.Early {
-			require.EqualValues(t, 12, d.ended, name)
+			require.EqualValues(t, 12, ended, name)
 			copy(c.want.Slot[:], slot)
 		}
 		require.Equal(t, c.want, got, name)
