@@ -72,11 +72,20 @@ func (d *Device) record(entries []host.Entry) (l *list, err error) {
 // again makes a recording.
 func (l *list) again() (*recording, error) {
 	d, r := l.d, &recording{}
-	l.recordings = append(l.recordings, r)
 	if err := l.recordInto(r); err != nil {
+		d.freeRecording(r)
 		return nil, d.failed("record a list", 0, err)
 	}
+	l.recordings = append(l.recordings, r)
 	return r, nil
+}
+
+// freeRecording keeps what a recording was made of for others.
+func (d *Device) freeRecording(r *recording) {
+	if r.commands != 0 {
+		d.idle = append(d.idle, r.commands)
+	}
+	d.putStamps(r.stamps)
 }
 
 func (l *list) recordInto(r *recording) (err error) {
@@ -110,10 +119,7 @@ func (l *list) Free() error {
 		d.putSet(len(l.steps[i].bind)+1, set)
 	}
 	for _, r := range l.recordings {
-		if r.commands != 0 {
-			d.idle = append(d.idle, r.commands)
-		}
-		d.putStamps(r.stamps)
+		d.freeRecording(r)
 	}
 	*l = list{d: d}
 	return nil
