@@ -16,7 +16,7 @@ import (
 
 // TestMain starts the tests again with the environment of a driver, which the library reads
 // from the start of its process: CAPGPU_TEST_ICD's manifest, else the lavapipe that
-// tools/lavapipe.sh has unpacked. With neither the tests are skipped.
+// tools/oracle.sh has unpacked. With neither the tests are skipped.
 func TestMain(m *testing.M) {
 	if !vulkan.Ready() {
 		if env, err := environment(); err == nil {
