@@ -12,6 +12,11 @@ func (l *lowerer) chain(in *spirv.Inst) pointer {
 		first++
 	}
 
+	return l.walk(in, p, first)
+}
+
+// walk follows the indexes of a chain from argument first on.
+func (l *lowerer) walk(in *spirv.Inst, p pointer, first int) pointer {
 	t := l.typ(p.typ)
 	p.terms = p.terms[:len(p.terms):len(p.terms)]
 	for k := first; k < len(in.Args); k++ {

@@ -85,6 +85,43 @@ func (l *lowerer) placeOf(p pointer) val {
 	return wide(spirv.OpBitwiseOr, memory, wide(spirv.OpBitwiseOr, wide(spirv.OpBitwiseAnd, sum, c(placeOff)), flag))
 }
 
+// step64 is OpPtrAccessChain: a step from an element to another, forward or back, and
+// an access chain from there.
+func (l *lowerer) step64(in *spirv.Inst) pointer {
+	p := l.pointer(in.Arg(0))
+	t := l.typ(p.typ)
+	stride := uint64((t.size + t.align - 1) / t.align * t.align)
+	if p.v.class == classBuffer {
+		d, ok := l.m.Decoration(l.typeOf(in.Arg(0)), spirv.DecorationArrayStride)
+		if !ok {
+			fail(in, "SPV-2901", "a step of a pointer without ArrayStride")
+		}
+		stride = uint64(literal(d))
+	}
+
+	// An element is a number with a sign; one of more than 32 bits is out of range.
+	element, out := l.scalar(in.Arg(1)), l.f.word(0)
+	switch from := l.typ(l.typeOf(in.Arg(1))); {
+	case from.wide:
+		high := l.emit(iHighHalf, false, 0, l.spv(spirv.OpIAdd, true, element, l.f.constant(1<<31, true)))
+		out = l.spv(spirv.OpINotEqual, false, high, l.f.word(0))
+	case from.width < 32 && !from.signed:
+		element = l.convert(spirv.OpUConvert, element, 32, 64)
+	default:
+		element = l.convert(spirv.OpSConvert, l.index32(in.Arg(1), element), 32, 64)
+	}
+
+	wide := func(o spirv.Opcode, a, b val) val { return l.spv(o, true, a, b) }
+	c := func(n uint64) val { return l.f.constant(n, true) }
+	from := l.placeOf(p)
+	sum := wide(spirv.OpIAdd, wide(spirv.OpBitwiseAnd, from, c(placeOff)), wide(spirv.OpIMul, element, c(stride)))
+	far := l.spv(spirv.OpUGreaterThanEqual, false, l.emit(iHighHalf, false, 0, sum), l.f.word(placeOut>>32))
+	out = l.spv(spirv.OpLogicalOr, false, out, l.spv(spirv.OpLogicalOr, false, far, l.isOut(from)))
+	place := wide(spirv.OpBitwiseOr, wide(spirv.OpBitwiseAnd, from, c(^uint64(placeOut|placeOff))),
+		wide(spirv.OpBitwiseOr, wide(spirv.OpBitwiseAnd, sum, c(placeOff)), l.spv(spirv.OpSelect, true, out, c(placeOut), c(0))))
+	return l.walk(in, l.chosen(l.typ(l.typeOf(in.Arg(0))), place), 2)
+}
+
 // isOut is whether a place is out of range.
 func (l *lowerer) isOut(place val) val {
 	bit := l.spv(spirv.OpBitwiseAnd, false, l.emit(iHighHalf, false, 0, place), l.f.word(placeOut>>32))

@@ -152,3 +152,68 @@ func runWords(t *testing.T, module, words []byte) []byte {
 	require.Equal(t, lane.Result{}, k.NewWorker().Run(l, 0, 1, nil))
 	return words
 }
+
+// TestPointerSteps: a step of a pointer leads nowhere but in its own variable or
+// binding, forward and back.
+func TestPointerSteps(t *testing.T) {
+	const storage, workgroup = spirv.StorageClassStorageBuffer, spirv.StorageClassWorkgroup
+	b := spirvtest.New()
+	b.Version = 0x10400
+	b.Capability(spirv.CapabilityVariablePointers)
+	u, s := b.Uint(32), b.Int(32)
+	four := b.Array(u, b.U32(4), 0)
+	block := b.Block([]uint32{4}, b.RuntimeArray(u, 4))
+	x := b.BufferOf(0, block)
+	how := b.Push([]uint32{0, 4}, s, s) // steps in the buffer, and in shared memory
+	before, middle, after := b.Shared(four), b.Shared(four), b.Shared(four)
+	pointer := b.Decorate(b.Pointer(storage, u), spirv.DecorationArrayStride, 4)
+	local := b.Pointer(workgroup, u)
+
+	main := b.Func(b.Void())
+	push := func(i uint32) spirv.ID {
+		return b.Load(s, b.Access(spirv.StorageClassPushConstant, s, how, b.U32(i)))
+	}
+	for _, v := range []spirv.ID{before, after} {
+		b.Store(b.Access(workgroup, u, v, b.U32(0)), b.U32(1))
+	}
+	second := b.Access(storage, u, x, b.U32(0), b.U32(1))
+	p := b.Op(spirv.OpPtrAccessChain, pointer, second, push(0))
+	same := b.Op(spirv.OpPtrEqual, b.Bool(), p, b.Access(storage, u, x, b.U32(0), b.U32(3)))
+	b.Store(p, b.Op(spirv.OpSelect, u, same, b.U32(77), b.U32(55)))
+	b.Store(b.Op(spirv.OpPtrAccessChain, local, b.Access(workgroup, u, middle, b.U32(2)), push(1)), b.U32(3))
+	b.Return()
+	b.End()
+	b.Compute(main, "main", 1, 1, 1)
+
+	p1, err := verify.Admit(b.Bytes(), verify.DefaultLimits())
+	require.NoError(t, err)
+	k, err := lane.Compile(p1, lane.Options{})
+	require.NoError(t, err)
+	run := func(buffer, shared int32) ([]byte, outcome.Trap) {
+		l := &lane.Launch{Grid: program.Dim3{X: 1, Y: 1, Z: 1}, Inline: lane.Words(uint32(buffer), uint32(shared)), Bindings: [][]byte{make([]byte, 20)}}
+		require.NoError(t, difference(p1, lane.Options{}, l))
+		return l.Bindings[0], k.NewWorker().Run(l, 0, 1, nil).Trap
+	}
+
+	for _, c := range []struct {
+		buffer, shared int32
+		want           []byte
+	}{
+		{2, 1, lane.Words(0, 0, 0, 0, 77)}, {-1, -2, lane.Words(0, 55, 0, 0, 0)}, {-2, 0, lane.Words(55, 0, 0, 0, 0)},
+	} {
+		got, trap := run(c.buffer, c.shared)
+		require.Equal(t, outcome.Trap{}, trap)
+		require.Equal(t, c.want, got)
+	}
+	for _, c := range []struct {
+		buffer, shared int32
+		binding        uint16
+		off            uint64
+	}{
+		{3, 0, 0, 20}, {-3, 0, 0, 1<<55 - 4}, {1<<31 - 1, 0, 0, 8 + 4*(1<<31-1)},
+		{0, 2, outcome.NoBinding, 16}, {0, -3, outcome.NoBinding, 1<<55 - 4},
+	} {
+		_, trap := run(c.buffer, c.shared)
+		require.Equal(t, outcome.Trap{Kind: outcome.OutOfBounds, Binding: c.binding, Offset: c.off}, trap)
+	}
+}

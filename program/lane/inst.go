@@ -19,6 +19,11 @@ func (l *lowerer) inst(in *spirv.Inst) {
 
 	case spirv.OpAccessChain, spirv.OpInBoundsAccessChain:
 		fr.ptrs[in.Result] = l.chain(in)
+	case spirv.OpPtrAccessChain:
+		fr.ptrs[in.Result] = l.step64(in)
+	case spirv.OpPtrEqual, spirv.OpPtrNotEqual:
+		same := map[spirv.Opcode]spirv.Opcode{spirv.OpPtrEqual: spirv.OpIEqual, spirv.OpPtrNotEqual: spirv.OpINotEqual}[in.Op]
+		fr.vals[in.Result] = []val{l.spv(same, false, l.placeOf(l.pointer(in.Arg(0))), l.placeOf(l.pointer(in.Arg(1))))}
 	case spirv.OpLoad:
 		l.setResult(in, l.load(l.pointer(in.Arg(0))))
 

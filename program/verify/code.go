@@ -267,7 +267,7 @@ func (v *verifier) instruction(fn *function, in *spirv.Inst) *program.Refusal {
 	if t.kind == kPointer {
 		v.cur.root, v.cur.rootFlags, v.cur.member = 0, 0, 0
 		switch in.Op {
-		case spirv.OpAccessChain, spirv.OpInBoundsAccessChain, spirv.OpCopyObject:
+		case spirv.OpAccessChain, spirv.OpInBoundsAccessChain, spirv.OpPtrAccessChain, spirv.OpCopyObject:
 		case spirv.OpSelect, spirv.OpLoad, spirv.OpUndef, spirv.OpFunctionCall:
 			if r := v.chooses(in, t); r != nil {
 				return r

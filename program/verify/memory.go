@@ -194,11 +194,15 @@ func accessChain(v *verifier, in *spirv.Inst, t *typ) *program.Refusal {
 	if r != nil {
 		return r
 	}
+	return v.chain(in, t, p, 1)
+}
 
+// chain follows the indexes of an access chain, from argument first on.
+func (v *verifier) chain(in *spirv.Inst, t, p *typ, first int) *program.Refusal {
 	base := v.info(in.Arg(0))
 	flags, member := base.flags&(noWrite|noRead|inMatrix), base.member
 	e := p.elem
-	for i := 1; i < len(in.Args); i++ {
+	for i := first; i < len(in.Args); i++ {
 		if i == 1 && e.kind == kArray && member == 0 && v.isBufferArray(base.root, e) {
 			n, r := v.whichBuffer(in, e)
 			if r != nil {

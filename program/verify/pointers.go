@@ -185,3 +185,58 @@ func (v *verifier) accesses() *program.Refusal {
 	}
 	return nil
 }
+
+// ptrAccessChain checks a step from an element to another one of an array that a
+// pointer leads into, and the access chain behind it. The step may lead anywhere in
+// the pointer's memory.
+func ptrAccessChain(v *verifier, in *spirv.Inst, t *typ) *program.Refusal {
+	p, r := v.pointer(in, 0)
+	if r != nil {
+		return r
+	}
+	if !v.choosable(p) {
+		return v.refuse(CodePointer, in, "a step of a pointer to storage class %v, or without capability VariablePointers", p.class)
+	}
+	if len(in.Args) < 2 {
+		return v.refuse(CodeOperand, in, "without an element")
+	}
+	if r := v.index(in, 1); r != nil {
+		return r
+	}
+
+	if p.class == spirv.StorageClassStorageBuffer {
+		d := v.dec(p.id(), spirv.DecorationArrayStride)
+		if d == nil {
+			return v.refuse(CodeLayout, in, "a step of a pointer, the type of which has no ArrayStride")
+		}
+		if stride := uint32(d.Arg(2)); stride == 0 || stride > maxExtent || stride%max(p.elem.align, 1) != 0 {
+			return v.refuse(CodeLayout, d, "a stride of %d for what is aligned to %d", stride, p.elem.align)
+		}
+	}
+	if p.elem.bits&hasRuntime != 0 || p.elem.launch {
+		return v.refuse(CodePointer, in, "a step of a pointer to what has no size of its own")
+	}
+	if r := v.becomes(in, in.Result, in.Arg(0)); r != nil {
+		return r
+	}
+	if r := v.chain(in, t, p, 2); r != nil {
+		return r
+	}
+	v.cur.root, v.cur.member = 0, 0 // resultOf makes it a root
+	return nil
+}
+
+// ptrEqual checks a comparison of pointers.
+func ptrEqual(v *verifier, in *spirv.Inst, t *typ) *program.Refusal {
+	if !t.isScalar(kBool) {
+		return v.badResult(in, "a bool")
+	}
+	a, b := v.arg(in, 0), v.arg(in, 1)
+	if v.cur.bad == nil && (a != b || !v.choosable(a)) {
+		return v.refuse(CodePointer, in, "a comparison of other than two pointers of one type that may be chosen")
+	}
+	if v.chosen == nil {
+		v.chosen = in
+	}
+	return nil
+}

@@ -81,6 +81,32 @@ var pointerCases = []refused{
 			b.Store(b.Op(spirv.OpSelect, b.Pointer(storageBuffer, b.Uint(32)), b.BoolConst(true), first(), second()), b.U32(1))
 		})
 	}},
+	{verify.CodeLayout, spirv.OpPtrAccessChain, 0, "no ArrayStride", func(b *builder) {
+		variablePointers(b, spirv.CapabilityVariablePointersStorageBuffer)
+		_, first := u32s(b, 0)
+		kernel(b, func() { b.Op(spirv.OpPtrAccessChain, b.Pointer(storageBuffer, b.Uint(32)), first(), b.I32(1)) })
+	}},
+	{verify.CodeLayout, spirv.OpDecorate, -1, "a stride of 6 for what is aligned to 4", func(b *builder) {
+		variablePointers(b, spirv.CapabilityVariablePointersStorageBuffer)
+		_, first := u32s(b, 0)
+		p := b.Decorate(b.Pointer(storageBuffer, b.Uint(32)), spirv.DecorationArrayStride, 6)
+		kernel(b, func() { b.Op(spirv.OpPtrAccessChain, p, first(), b.I32(1)) })
+	}},
+	{verify.CodePointer, spirv.OpPtrAccessChain, 0, "to storage class Function", func(b *builder) {
+		variablePointers(b, spirv.CapabilityVariablePointers)
+		p := b.Decorate(b.Pointer(spirv.StorageClassFunction, b.Uint(32)), spirv.DecorationArrayStride, 4)
+		kernel(b, func() { b.Op(spirv.OpPtrAccessChain, p, b.Local(b.Uint(32)), b.I32(1)) })
+	}},
+	{verify.CodeNeeds, spirv.OpPtrEqual, 0, "SPIR-V 1.4", func(b *builder) {
+		variablePointers(b, spirv.CapabilityVariablePointersStorageBuffer)
+		_, first := u32s(b, 0)
+		kernel(b, func() { b.Op(spirv.OpPtrEqual, b.Bool(), first(), first()) })
+	}},
+	{verify.CodePointer, spirv.OpPtrEqual, 0, "a comparison of other than", func(b *builder) {
+		b.Version = 0x10400
+		variablePointers(b, spirv.CapabilityVariablePointersStorageBuffer)
+		kernel(b, func() { b.Op(spirv.OpPtrEqual, b.Bool(), b.Local(b.Uint(32)), b.Local(b.Uint(32))) })
+	}},
 	{verify.CodeNeeds, spirv.OpCapability, -1, "variable_pointers", func(b *builder) {
 		b.Version = 0x10200
 		b.Capability(spirv.CapabilityVariablePointers)

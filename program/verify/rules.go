@@ -102,6 +102,8 @@ func init() {
 	add(rule{n: anyCount, small: true, check: store}, spirv.OpStore)
 	add(rule{n: anyCount, small: true, check: copyMemory}, spirv.OpCopyMemory)
 	plain(anyCount, accessChain, spirv.OpAccessChain, spirv.OpInBoundsAccessChain)
+	plain(anyCount, ptrAccessChain, spirv.OpPtrAccessChain)
+	add(rule{n: 2, since: version14, check: ptrEqual}, spirv.OpPtrEqual, spirv.OpPtrNotEqual)
 	plain(2, arrayLength, spirv.OpArrayLength)
 	add(rule{n: anyCount, small: true, check: call}, spirv.OpFunctionCall)
 	add(rule{n: anyCount, small: true, check: extended}, spirv.OpExtInst)

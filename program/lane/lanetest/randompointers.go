@@ -13,6 +13,8 @@ func (g *generator) declarePointers() {
 	g.Extension("SPV_KHR_variable_pointers")
 	u := g.Uint(32)
 	g.mem.buffers[outMore] = g.Buffer(outMore, u, 4)
+	g.Decorate(g.Pointer(spirv.StorageClassStorageBuffer, u), spirv.DecorationArrayStride, 4)
+	g.Decorate(g.Pointer(spirv.StorageClassWorkgroup, u), spirv.DecorationArrayStride, 4)
 	for i := range g.mem.mine {
 		g.mem.mine[i] = g.Shared(g.Array(u, g.U32(uint32(g.launch.lanes)), 0))
 	}
@@ -56,6 +58,16 @@ func (g *generator) target(class spirv.StorageClass, reads bool) spirv.ID {
 	case reads && n < 2:
 		at := g.op(spirv.OpBitwiseAnd, shape{u32, 1}, g.expr(shape{u32, 1}, 1, g.n(2) == 1), g.U32(63))
 		return g.Access(class, u, g.mem.buffers[inWords], g.U32(0), at)
+	case n == 5: // a step on or back to an element of the lane's
+		k := g.n(slots)
+		if g.wild && g.n(4) == 3 {
+			k -= 1 << g.n(30)
+		}
+		step := g.I32(int32(k - 3))
+		if g.n(2) == 1 {
+			step = g.op(spirv.OpIAdd, shape{i32, 1}, step, g.op(spirv.OpBitwiseAnd, shape{i32, 1}, g.expr(shape{i32, 1}, 1, false), g.I32(0)))
+		}
+		return g.Op(spirv.OpPtrAccessChain, g.Pointer(class, u), g.element(outWords, u, g.U32(3)), step)
 	case n%2 == 0:
 		return g.element(outWords, u, g.word(slots))
 	}
@@ -112,6 +124,10 @@ func (g *generator) pointers() {
 	}
 
 	word := shape{u32, 1}
+	if g.Version >= 0x10400 && g.n(3) == 2 {
+		op := []spirv.Opcode{spirv.OpPtrEqual, spirv.OpPtrNotEqual}[g.n(2)]
+		g.keep(g.op(op, shape{boolean, 1}, p, b), shape{boolean, 1}, false)
+	}
 	switch n := g.n(5); {
 	case reads || n == 0:
 		g.keep(g.Load(u, p), word, false)

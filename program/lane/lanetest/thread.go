@@ -176,6 +176,28 @@ func (t *thread) step() {
 		}
 		t.set(in, value{ptr: &pointer{variable: v}})
 
+	case spirv.OpPtrEqual, spirv.OpPtrNotEqual:
+		same := m.same(t.value(in.Arg(0)).ptr, t.value(in.Arg(1)).ptr)
+		t.set(in, value{bits: truth(same == (in.Op == spirv.OpPtrEqual))})
+
+	case spirv.OpPtrAccessChain:
+		p := t.value(in.Arg(0)).ptr
+		if p == nil {
+			t.set(in, value{})
+			break
+		}
+		q := &pointer{variable: p.variable, path: slices.Clone(p.path), shift: p.shift, shifted: true}
+		of := m.typ(m.module.Def(in.Arg(1)).Type)
+		element := signed(t.value(in.Arg(1)).bits, of.width)
+		if of.width < 32 && !of.signed {
+			element = int64(t.value(in.Arg(1)).bits)
+		}
+		q.shift += uint64(element) * m.stride(m.typ(m.module.Def(in.Arg(0)).Type))
+		for i := 2; i < len(in.Args); i++ {
+			q.path = append(q.path, t.index(in.Arg(i)))
+		}
+		t.set(in, value{ptr: q})
+
 	case spirv.OpAccessChain, spirv.OpInBoundsAccessChain:
 		p := t.value(in.Arg(0)).ptr
 		if p == nil {
@@ -191,7 +213,7 @@ func (t *thread) step() {
 		for i := first; i < len(in.Args); i++ {
 			path = append(path, t.index(in.Arg(i)))
 		}
-		t.set(in, value{ptr: &pointer{p.variable, path}})
+		t.set(in, value{ptr: &pointer{variable: p.variable, path: path, shift: p.shift, shifted: p.shifted}})
 
 	case spirv.OpLoad:
 		v, bad := m.load(t.value(in.Arg(0)).ptr)
