@@ -216,7 +216,7 @@ func TestRopePairings(t *testing.T) {
 	turn := func(pairing uint32, head []byte) (q, k []byte) {
 		qkv := append(append(append([]byte{}, head...), head...), head...)
 		cache, values := make([]byte, 4*64*dim), make([]byte, 4*64*dim)
-		l.run("rope_cache_f32", []uint32{1, 1, dim, 1, pairing, 64, 1}, qkv, floatBytes(freqs...), wordBytes(position, 0), wordBytes(0), cache, values)
+		l.run("rope_cache_f32", []uint32{1, 1, dim, 1, pairing, 64, 1, math.Float32bits(1)}, qkv, floatBytes(freqs...), wordBytes(position, 0), wordBytes(0), cache, values)
 		require.Equal(t, head, qkv[len(head):2*len(head)], "the keys in qkv stay")
 		require.Equal(t, head, values[4*position*dim:][:4*dim])
 		return qkv[:4*dim], cache[4*position*dim:][:4*dim]
