@@ -17,7 +17,7 @@ import (
 // Serve carries out the orders of a link, a SOCK_SEQPACKET socket, until the core closes it: then
 // it closes the device and returns nil. An order that breaks the rules of the wire is an error,
 // and the end of the engine. So is a lost device, after the core was told. Where runs have not
-// ended the device is left as it is, with the goroutines below: the process has to end.
+// ended the device is left as it is, with a goroutine: the process has to end.
 //
 // The orders are read and carried out on the caller's goroutine. One waits for ends of runs
 // (wait.go), and one for the core's signal to stop (wire.Hello).
@@ -30,6 +30,7 @@ func Serve(link int, dev Device) error {
 		return fmt.Errorf("make the link blocking: %w", err)
 	}
 
+	defer s.deafen()
 	in := wire.NewReceiver(wire.MaxOrderBytes)
 	for {
 		b, fd, err := in.Spin(link)
@@ -42,7 +43,7 @@ func Serve(link int, dev Device) error {
 		case errors.Is(err, io.EOF):
 			return s.finish()
 		case err != nil:
-			return fmt.Errorf("read an order: %w", err)
+			return errors.Join(fmt.Errorf("read an order: %w", err), s.finish())
 		}
 
 		o, err := wire.ParseOrder(b)
@@ -55,7 +56,7 @@ func Serve(link int, dev Device) error {
 			_ = unix.Close(fd)
 		}
 		if err != nil {
-			return err
+			return errors.Join(err, s.finish())
 		}
 	}
 }
@@ -206,6 +207,13 @@ func (s *server) runStop() {
 			return
 		}
 		s.stops.signalled(s.dev, n)
+	}
+}
+
+// deafen ends runStop.
+func (s *server) deafen() {
+	if s.stop != nil {
+		_ = s.stop.Close() // of a pipe's reading end: nothing can be lost
 	}
 }
 

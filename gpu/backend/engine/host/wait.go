@@ -83,6 +83,9 @@ func (s *server) lost(err error) {
 
 // finish gives everything back, if nothing runs: else the end of the process does.
 func (s *server) finish() error {
+	if !s.greeted {
+		return s.dev.Close()
+	}
 	if s.runs.count() > 0 || s.failed.Load() != nil {
 		return nil
 	}
@@ -92,11 +95,7 @@ func (s *server) finish() error {
 	if err := s.dev.Close(); err != nil {
 		return fmt.Errorf("close the device: %w", err)
 	}
-	if s.stop != nil {
-		if err := s.stop.Close(); err != nil {
-			return err
-		}
-	}
+	s.deafen()
 	s.waiters.Wait()
 	for _, m := range s.memories {
 		if m.mapping != nil {
