@@ -53,13 +53,13 @@ func (l *localPool) Alloc(ctx context.Context, bytes uint64) (ddf.DMABuffer, err
 		return nil, gpuerr.New(gpuerr.IO, "reserve addresses for local memory of %d bytes: %v", size, err)
 	}
 
-	p, err := l.b.proc(ctx, l.group)
-	if err == nil {
-		_, err = p.call(&wire.Order{Kind: wire.Alloc, ID: uint32(x.id), Bytes: size}, -1)
-	}
-	if err == nil && !l.b.keep(p, x) {
-		err = gpuerr.New(gpuerr.Busy, "the engine that made local memory is gone; try again")
-	}
+	err = l.b.withProc(ctx, l.group, func(p *proc) error {
+		_, err := p.call(&wire.Order{Kind: wire.Alloc, ID: uint32(x.id), Bytes: size}, -1)
+		if err == nil && !l.b.keep(p, x) {
+			err = errEngineDied
+		}
+		return err
+	})
 	if err != nil {
 		l.b.forgetLocal(x)
 		_ = unix.Munmap(buf.host) // it is a mapping of ours

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"slices"
 
 	"capgpu/ddf"
@@ -107,17 +108,30 @@ func (b *Backend) Map(ctx context.Context, c *backend.Context, m ddf.DMABuffer) 
 		return gpuerr.New(gpuerr.Internal, "memory at %#x is mapped already", x.iova)
 	}
 
-	p, err := b.proc(ctx, x.group)
-	if err == nil {
-		err = p.imports(x)
-	}
-	if err != nil {
+	if err := b.withProc(ctx, x.group, func(p *proc) error { return p.imports(x) }); err != nil {
 		b.mu.Lock()
 		b.memory.remove(x)
 		b.mu.Unlock()
+		return err
 	}
-	return err
+	return nil
 }
+
+// withProc calls f with the engine of a group, and again with the next one if that dies under it:
+// it may have had to make room, or another's job may have been the end of it.
+func (b *Backend) withProc(ctx context.Context, group uint32, f func(p *proc) error) error {
+	for tries := 0; ; tries++ {
+		p, err := b.proc(ctx, group)
+		if err == nil {
+			err = f(p)
+		}
+		if !errors.Is(err, errEngineDied) || tries == maxTries {
+			return err
+		}
+	}
+}
+
+const maxTries = 2
 
 // Unmap implements backend.Mapper.
 func (b *Backend) Unmap(c *backend.Context, m ddf.DMABuffer) error {
