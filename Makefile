@@ -8,7 +8,7 @@ SHELL := /bin/bash
 .PHONY: help deps build install test test-nightly test-hardware lint generate kernels conformance run-gpu-mock run-gpu-edu fuzz fuzz-short fuzz-firewall mutate \
 	bench bench-docs bench-kernels bench-hw attack crash-campaign kill-campaign sim soak oracle clean
 
-COMMANDS := device-manager gpu-service gpu-mock gpu-gate gpuctl model-server
+COMMANDS := device-manager gpu-service gpu-mock gpu-gate gpuctl gpu-engine-launch model-server
 ENGINES  := gpu-engine-vulkan
 GO       ?= go
 

@@ -23,6 +23,7 @@ type confinement struct {
 	name    string // of the device or the tenant, for logs
 	profile *sandbox.Profile
 	limits  sandbox.Limits
+	granted *sandbox.Granted // of an engine; nil: it is none
 	// violation records that the child was killed for a system call outside its profile.
 	violation func(pid int)
 }

@@ -17,7 +17,7 @@ export GOFLAGS
 # reported yet. Ours end when all that they started has ended (internal/leakcheck).
 export GORACE="atexit_sleep_ms=20 ${GORACE:-}"
 
-build() { tools/build.sh bin device-manager gpu-service gpu-mock gpu-gate gpuctl model-server gpu-engine-vulkan; }
+build() { tools/build.sh bin device-manager gpu-service gpu-mock gpu-gate gpuctl gpu-engine-launch model-server gpu-engine-vulkan; }
 
 # Packages without goroutines of their own to race, or that only start processes built
 # without the detector.

@@ -45,6 +45,15 @@ var actions = map[string]func() error{
 		b, err := os.ReadFile("/proc/self/oom_score_adj")
 		return errors.Join(err, errors.New(strings.TrimSpace(string(b))))
 	},
+	"open the node":     open("/dev/zero", unix.O_RDWR),
+	"open other node":   open("/dev/full", unix.O_RDWR),
+	"write the library": func() error { return open(os.Getenv("TARGET_FILE"), unix.O_WRONLY)() },
+	"see others":        seeOthers,
+	"ioctl F":           raw(unix.SYS_IOCTL, 1<<30, 0x4600, 0),
+	"map both": func() error {
+		_, err := unix.Mmap(-1, 0, 4096, unix.PROT_READ|unix.PROT_WRITE|unix.PROT_EXEC, unix.MAP_PRIVATE|unix.MAP_ANON)
+		return err
+	},
 	"make a node":   func() error { return unix.Mknod("/tmp/capgpu-node", unix.S_IFCHR|0o600, int(unix.Mkdev(1, 3))) },
 	"make a folder": func() error { return unix.Mkdir("/intruder", 0o700) },
 
@@ -244,4 +253,19 @@ func filterThread(filter []unix.SockFilter) error {
 		return errno
 	}
 	return nil
+}
+
+// seeOthers returns the processes that /proc shows.
+func seeOthers() error {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return err
+	}
+	var pids []string
+	for _, e := range entries {
+		if _, err := strconv.Atoi(e.Name()); err == nil {
+			pids = append(pids, e.Name())
+		}
+	}
+	return errors.New(strings.Join(pids, " "))
 }

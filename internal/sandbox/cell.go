@@ -3,10 +3,12 @@ package sandbox
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 
@@ -27,8 +29,10 @@ type Limits struct {
 type Cell struct {
 	j       *Jailer
 	profile *Profile
-	uid     uint32  // of the host
-	group   *cgroup // nil: none
+	uid     uint32    // of the host
+	group   *cgroup   // nil: none
+	engine  *Granted  // of an engine's cell; nil: it is another one
+	guard   io.Closer // of an engine's devices; nil: none
 
 	mu sync.Mutex
 	// +checklocks:mu
@@ -37,10 +41,30 @@ type Cell struct {
 	closed bool
 }
 
+// Granted is what an engine gets besides its descriptors.
+type Granted struct {
+	Root    Root
+	Devices []Device // of Root.Nodes
+	// Groups are of the host: they may open nodes that are not everybody's.
+	Groups []uint32
+}
+
+// Device is the number of a character device.
+type Device struct{ Major, Minor uint32 }
+
+// EngineCell makes a place for an engine, which is started by a program that calls Launch.
+func (j *Jailer) EngineCell(name string, g Granted, l Limits) (*Cell, error) {
+	return j.cell(name, Engine, &g, l)
+}
+
 // Cell makes a place for one process; name is part of its cgroup's name.
 func (j *Jailer) Cell(name string, p *Profile, l Limits) (*Cell, error) {
+	return j.cell(name, p, nil, l)
+}
+
+func (j *Jailer) cell(name string, p *Profile, g *Granted, l Limits) (*Cell, error) {
 	var err error
-	c := &Cell{j: j, profile: p, limits: l, uid: uint32(os.Geteuid())}
+	c := &Cell{j: j, profile: p, engine: g, limits: l, uid: uint32(os.Geteuid())}
 	if j.root {
 		var spare uint32
 		if p == Gate { // tenants can have as many of these as they have connections
@@ -52,8 +76,17 @@ func (j *Jailer) Cell(name string, p *Profile, l Limits) (*Cell, error) {
 	}
 
 	if j.groups != nil {
-		if c.group, err = j.groups.cell(fmt.Sprintf("%s-%d", name, j.cells.Add(1)), l); err != nil {
+		branch := j.groups.cells
+		if g != nil {
+			branch = j.groups.engines
+		}
+		if c.group, err = j.groups.cell(branch, fmt.Sprintf("%s-%d", name, j.cells.Add(1)), l); err != nil {
 			return nil, errors.Join(err, c.Close())
+		}
+		if g != nil && j.why(Devices) == nil {
+			if c.guard, err = j.guardDevices(c.group.path, g.Devices); err != nil {
+				return nil, errors.Join(fmt.Errorf("guard the devices of an engine: %w", err), c.Close())
+			}
 		}
 	}
 
@@ -83,6 +116,7 @@ func (c *Cell) Start(cmd *exec.Cmd) error {
 	}
 
 	c.j.confine(attr, c.uid)
+	c.confineGroups(attr)
 	if c.group != nil {
 		attr.UseCgroupFD, attr.CgroupFD = true, int(c.group.dir.Fd())
 	}
@@ -129,6 +163,35 @@ func (c *Cell) Start(cmd *exec.Cmd) error {
 	}
 
 	return err
+}
+
+// confineGroups puts an engine into the groups that may open its nodes.
+func (c *Cell) confineGroups(attr *syscall.SysProcAttr) {
+	if c.engine == nil || !c.j.root {
+		return
+	}
+	for i, gid := range c.engine.Groups {
+		inside := gid
+		if c.j.spaces != 0 { // a number of its user namespace
+			inside = uint32(i) + 1
+			attr.GidMappings = append(attr.GidMappings, syscall.SysProcIDMap{ContainerID: int(inside), HostID: int(gid), Size: 1})
+		}
+		attr.Credential.Groups = append(attr.Credential.Groups, inside)
+	}
+}
+
+// groupList is the field Groups of the process (proc(5)).
+func (c *Cell) groupList() string {
+	if c.engine == nil {
+		return ""
+	}
+	groups := slices.Clone(c.engine.Groups)
+	slices.Sort(groups)
+	var list []string
+	for _, g := range groups {
+		list = append(list, fmt.Sprint(g))
+	}
+	return strings.Join(list, " ")
 }
 
 func isScript(fd int) bool {
@@ -237,6 +300,12 @@ func (c *Cell) Close() error {
 	if c.group != nil {
 		if err := c.group.Close(); err != nil {
 			return err
+		}
+	}
+
+	if c.guard != nil {
+		if err := c.guard.Close(); err != nil {
+			return fmt.Errorf("take the guard of devices off: %w", err)
 		}
 	}
 

@@ -21,10 +21,12 @@ import (
 //
 //	OWN/capgpu.PID.START/manager         this process, if OWN needed to be emptied
 //	OWN/capgpu.PID.START/cells-N/NAME    a child each; N is the Jailer's
+//	OWN/capgpu.PID.START/engines-N/NAME  an engine each: its guard of devices is its own
 //
 // PID and START (its start time) tell a successor which cgroups were left behind.
 type cgroupTree struct {
 	own, top, cells string
+	engines         string
 	moved           bool             // this process is in top/manager now
 	lacking         map[string]error // controllers that cells do not have
 }
@@ -44,19 +46,22 @@ func newCgroupTree() (_ *cgroupTree, err error) {
 		return nil, err
 	}
 
-	id, err := processID(os.Getpid())
+	id, err := ProcessID(os.Getpid())
 	if err != nil {
 		return nil, err
 	}
 
 	removeLeftovers(own)
 	t := &cgroupTree{own: own, top: filepath.Join(own, treePrefix+id), lacking: map[string]error{}}
-	t.cells = filepath.Join(t.top, fmt.Sprintf("cells-%d", trees.Add(1)))
+	n := trees.Add(1)
+	t.cells, t.engines = filepath.Join(t.top, fmt.Sprintf("cells-%d", n)), filepath.Join(t.top, fmt.Sprintf("engines-%d", n))
 	if err := os.Mkdir(t.top, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("make a cgroup: %w", err)
 	}
-	if err := os.Mkdir(t.cells, 0o755); err != nil {
-		return nil, errors.Join(fmt.Errorf("make a cgroup: %w", err), t.Close())
+	for _, dir := range []string{t.cells, t.engines} {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			return nil, errors.Join(fmt.Errorf("make a cgroup: %w", err), t.Close())
+		}
 	}
 
 	for _, c := range wanted {
@@ -81,7 +86,7 @@ func (t *cgroupTree) enable(controller string) error {
 		return fmt.Errorf("the cgroup %s has no %s controller (cgroup.controllers: %q); mount cgroup v2 with it, or have it delegated", t.own, controller, strings.Join(have, " "))
 	}
 
-	for _, dir := range []string{t.own, t.top, t.cells} {
+	for _, dir := range []string{t.own, t.top, t.cells, t.engines} {
 		err := write(dir, "cgroup.subtree_control", "+"+controller)
 		// A cgroup with processes hands nothing down, unless it is the root.
 		if errors.Is(err, unix.EBUSY) && dir == t.own {
@@ -125,8 +130,10 @@ func (t *cgroupTree) moveAside() error {
 
 // Close removes the Jailer's part, and the tree if nothing else is in it.
 func (t *cgroupTree) Close() error {
-	if err := os.Remove(t.cells); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("remove the cgroup of the cells: %w", err)
+	for _, dir := range []string{t.cells, t.engines} {
+		if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("remove the cgroup of the cells: %w", err)
+		}
 	}
 	if left, err := filepath.Glob(filepath.Join(t.top, "cells-*")); err != nil || len(left) > 0 {
 		return err // the last one removes the rest
@@ -158,8 +165,8 @@ type cgroup struct {
 	killer *os.File // cgroup.kill, open from the start: at the end there may be no descriptors; nil before Linux 5.14
 }
 
-func (t *cgroupTree) cell(name string, l Limits) (_ *cgroup, err error) {
-	g := &cgroup{path: filepath.Join(t.cells, name)}
+func (t *cgroupTree) cell(branch, name string, l Limits) (_ *cgroup, err error) {
+	g := &cgroup{path: filepath.Join(branch, name)}
 	if err := os.Mkdir(g.path, 0o755); err != nil {
 		return nil, fmt.Errorf("make a cgroup: %w", err)
 	}
@@ -271,7 +278,7 @@ func removeLeftovers(own string) {
 		if err != nil {
 			continue // a name that is in use
 		}
-		if now, err := processID(pid); err == nil && now == id {
+		if now, err := ProcessID(pid); err == nil && now == id {
 			continue // it lives
 		}
 		_ = write(top, "cgroup.kill", "1")
@@ -340,9 +347,9 @@ func cgroup2Mount() (root, mount string, err error) {
 	return "", "", errors.Join(errors.New("cgroup v2 is not mounted"), lines.Err())
 }
 
-// processID names a process for ever: its number and its start time, in ticks
+// ProcessID names a process for ever: its number and its start time, in ticks
 // since boot (proc(5), /proc/PID/stat field 22).
-func processID(pid int) (string, error) {
+func ProcessID(pid int) (string, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return "", err

@@ -23,6 +23,8 @@ type Enforced struct {
 	Mechanisms []Mechanism // in force
 	missing    []Missing
 	landlock   int
+	devices    string
+	filesystem string
 }
 
 // String is one line for a log.
@@ -39,9 +41,9 @@ func (e Enforced) String() string {
 		case Pids:
 			parts = append(parts, fmt.Sprintf("pids=%d", e.limits.Pids))
 		case Devices:
-			parts = append(parts, "devices=none")
+			parts = append(parts, "devices="+e.devices)
 		case Filesystem:
-			parts = append(parts, "filesystem=empty")
+			parts = append(parts, "filesystem="+e.filesystem)
 		case Capabilities:
 			parts = append(parts, "capabilities=none")
 		case Landlock:
@@ -66,7 +68,10 @@ func (c *Cell) Check(pid int) (Enforced, error) {
 	c.mu.Lock()
 	limits := c.limits
 	c.mu.Unlock()
-	e := Enforced{profile: c.profile, limits: limits, landlock: c.j.abi}
+	e := Enforced{profile: c.profile, limits: limits, landlock: c.j.abi, devices: "none", filesystem: "empty"}
+	if c.engine != nil {
+		e.devices, e.filesystem = "granted", "prepared"
+	}
 	s, err := readStatus(pid)
 	if err != nil {
 		return e, fmt.Errorf("look at process %d: %w", pid, err)
@@ -89,15 +94,22 @@ func (c *Cell) Check(pid int) (Enforced, error) {
 		if why == nil {
 			why = c.j.why(m)
 		}
+		if why == nil && m == Devices && c.engine != nil && c.guard == nil {
+			why = errors.New("its cgroup has no guard of devices")
+		}
 		if m == Memory && limits.MemoryBytes == 0 || m == Pids && limits.Pids == 0 {
 			why = errors.New("no limit is set")
 		}
 		look(m, why)
 	}
 
-	look(Filesystem, checkRoot(pid))
+	if c.engine != nil {
+		look(Filesystem, checkEngineRoot(pid, c.engine.Root))
+	} else {
+		look(Filesystem, checkRoot(pid))
+	}
 	look(Capabilities, s.checkCapabilities())
-	seccomp := s.checkSeccomp(c.j.filters)
+	seccomp := s.checkSeccomp(c.j.filters, max(c.profile.own, 1))
 
 	// The claim of a process that came as far as its filter, the step after.
 	landlock := c.j.why(Landlock)
@@ -126,8 +138,8 @@ func (c *Cell) checkUser(s status) error {
 		return c.j.why(User)
 	case s.uid != c.uid || !s.oneUser:
 		return fmt.Errorf("it is user %d, not only %d", s.uid, c.uid)
-	case s.groups != "":
-		return fmt.Errorf("it is in the groups %s", s.groups)
+	case s.groups != c.groupList():
+		return fmt.Errorf("it is in the groups %q, not %q", s.groups, c.groupList())
 	}
 	return nil
 }
@@ -180,6 +192,10 @@ func checkRoot(pid int) error {
 		return fmt.Errorf("its root directory has %d entries", len(entries))
 	}
 
+	return readOnly(root)
+}
+
+func readOnly(root string) error {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(root, &fs); err != nil {
 		return err
@@ -329,17 +345,19 @@ func ownFilters() (int, error) {
 	return most, nil
 }
 
-// checkSeccomp looks for a filter besides those that the parent has.
-func (s status) checkSeccomp(inherited int) error {
+// checkSeccomp looks for so many filters besides those that the parent has.
+func (s status) checkSeccomp(inherited, own int) error {
 	switch {
 	case s.seccomp != unix.SECCOMP_MODE_FILTER:
 		return errors.New("it has no system call filter")
-	case inherited == 0: // then it is its own
+	case inherited == 0 && own == 1: // then it is its own
 		return nil
 	case inherited == unknownFilters || s.filters == unknownFilters:
 		return errors.New("device-manager has a system call filter, which its children inherit, and this kernel does not tell theirs from it (it needs Linux 5.9)")
 	case s.filters <= inherited:
 		return errors.New("it has no system call filter but what it inherited")
+	case s.filters < inherited+own:
+		return fmt.Errorf("it has set %d of its %d system call filters", s.filters-inherited, own)
 	}
 	return nil
 }

@@ -28,6 +28,11 @@ const (
 // Nothing can be undone, and there is no second try: on an error the process may
 // already have lost some of its rights.
 func Enter(p *Profile, log *slog.Logger) error {
+	return steps{profile: p, root: emptyRoot, rootName: "empty"}.take(log)
+}
+
+// take takes the steps.
+func (s steps) take(log *slog.Logger) error {
 	require, err := split(os.Getenv(requireEnv))
 	if err != nil {
 		return fmt.Errorf("%s: %w", requireEnv, err)
@@ -40,7 +45,8 @@ func Enter(p *Profile, log *slog.Logger) error {
 	// manager replaces it. Without this it would inherit the parent's score (OOMScoreAdjust=
 	// of the unit).
 	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("500"), 0)
-	inForce, missing, err := enter(p, os.Getenv(namespacesEnv) == "1")
+	s.namespaces = os.Getenv(namespacesEnv) == "1"
+	inForce, missing, err := s.enter()
 	if err != nil {
 		return err
 	}
@@ -53,11 +59,21 @@ func Enter(p *Profile, log *slog.Logger) error {
 	return refusal(require, missing)
 }
 
+// steps are what differs between processes that confine themselves.
+type steps struct {
+	profile    *Profile
+	namespaces bool
+	root       func() error
+	rootName   string
+	paths      []pathRight // that landlock leaves
+	file       int         // a descriptor of a file that stays open; 0: none does
+}
+
 // enter does it, and returns the mechanisms in force (as attributes for a log) and the
 // missing ones.
-func enter(p *Profile, namespaces bool) (inForce []any, missing []Missing, err error) {
+func (s steps) enter() (inForce []any, missing []Missing, err error) {
 	miss := func(m Mechanism, reason error) { missing = append(missing, Missing{m, reason}) }
-	inForce = []any{"profile", p.name}
+	inForce = []any{"profile", s.profile.name}
 	if err := checkThreads(); err != nil {
 		for _, m := range []Mechanism{Filesystem, Capabilities, Landlock, Seccomp} {
 			miss(m, err)
@@ -66,17 +82,17 @@ func enter(p *Profile, namespaces bool) (inForce []any, missing []Missing, err e
 	}
 
 	settle()
-	if err := closeInherited(); err != nil {
+	if err := closeInherited(s.file); err != nil {
 		miss(Filesystem, err)
-	} else if !namespaces {
+	} else if !s.namespaces {
 		miss(Filesystem, errors.New("the process has no mount namespace of its own"))
-	} else if err := emptyRoot(); err != nil {
+	} else if err := s.root(); err != nil {
 		miss(Filesystem, err)
 	} else {
-		inForce = append(inForce, "filesystem", "empty")
+		inForce = append(inForce, "filesystem", s.rootName)
 	}
 
-	limitSelf(p, namespaces)
+	limitSelf(s.profile, s.namespaces)
 	if err := noNewPrivs(); err != nil {
 		for _, m := range []Mechanism{Capabilities, Landlock, Seccomp} {
 			miss(m, err)
@@ -92,7 +108,7 @@ func enter(p *Profile, namespaces bool) (inForce []any, missing []Missing, err e
 
 	if abi, err := landlockABI(); err != nil {
 		miss(Landlock, err)
-	} else if err := restrict(landlockRules(abi)); err != nil {
+	} else if err := restrict(landlockRules(abi), s.paths); err != nil {
 		return inForce, missing, err // the kernel has no record for Check
 	} else {
 		inForce = append(inForce, "landlock", abi)
@@ -101,10 +117,10 @@ func enter(p *Profile, namespaces bool) (inForce []any, missing []Missing, err e
 	// Last: it takes away calls that the steps above need.
 	if auditArch == 0 {
 		miss(Seccomp, fmt.Errorf("there is no table of system calls for %s", runtime.GOARCH))
-	} else if err := install(assemble(auditArch, p.calls(os.Getpid()))); err != nil {
+	} else if err := install(assemble(auditArch, s.profile.calls(os.Getpid()), s.profile.other)); err != nil {
 		miss(Seccomp, err)
 	} else {
-		inForce = append(inForce, "seccomp", p.Calls())
+		inForce = append(inForce, "seccomp", s.profile.Calls())
 	}
 
 	return inForce, missing, nil
@@ -128,8 +144,8 @@ func settle() {
 // devices, which are ways around an empty root and are never passed on purpose; and those of
 // every other kind that the program has not made close-on-exec. A close-on-exec descriptor
 // cannot be inherited, so it is the runtime's or one that the program has found. The standard
-// descriptors stay: they may be a terminal or a log.
-func closeInherited() error {
+// descriptors stay: they may be a terminal or a log; so does but.
+func closeInherited(but int) error {
 	open, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
 		return fmt.Errorf("list the open descriptors: %w", err)
@@ -137,7 +153,7 @@ func closeInherited() error {
 
 	for _, entry := range open {
 		fd, err := strconv.Atoi(entry.Name())
-		if err != nil || fd <= 2 {
+		if err != nil || fd <= 2 || fd == but {
 			continue
 		}
 		var st unix.Stat_t

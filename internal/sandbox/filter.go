@@ -10,12 +10,15 @@ type call struct {
 	nr   uint32
 	only []condition // all of them must hold; nil: with any arguments
 	why  string
+	// fails: the call is not made, and this is its error.
+	fails unix.Errno
 }
 
 // condition is about one argument. Arguments that the kernel takes as 32 bits are
 // compared as such: it ignores the upper half, and so must we.
 type condition struct {
 	arg   uint32   // 0 to 5
+	mask  uint32   // bits that are looked at; 0: all
 	not   uint32   // bits that must be clear
 	oneOf []uint32 // if there are any: the only values
 }
@@ -35,41 +38,57 @@ const (
 // call that it allows with any arguments and remembers that in a bitmap
 // (SECCOMP_CACHE, Linux 5.11). Only those with conditions run it each time; they
 // come first.
-func assemble(arch uint32, calls []call) []unix.SockFilter {
+//
+// other takes the place of the end of the process for a call of this architecture; 0: it ends.
+func assemble(arch uint32, calls []call, other uint32) []unix.SockFilter {
 	kill := ret(unix.SECCOMP_RET_KILL_PROCESS)
+	if other == 0 {
+		other = unix.SECCOMP_RET_KILL_PROCESS
+	}
 	f := []unix.SockFilter{load(archOff), jumpEqual(arch, 1, 0), kill, load(nrOff)}
 	for _, c := range calls {
 		if c.only != nil {
-			f = append(f, block(c)...)
+			f = append(f, block(c, other)...)
 		}
 	}
 	for _, c := range calls {
 		if c.only == nil {
-			f = append(f, jumpEqual(c.nr, 0, 1), ret(unix.SECCOMP_RET_ALLOW))
+			f = append(f, jumpEqual(c.nr, 0, 1), c.allow())
 		}
 	}
-	return append(f, kill)
+	return append(f, ret(other))
 }
 
 // block is the program for a call with conditions. It does not continue after itself for that
 // call: one row decides.
-func block(c call) []unix.SockFilter {
+func block(c call, other uint32) []unix.SockFilter {
 	var body []unix.SockFilter
 	for _, cond := range c.only {
 		body = append(body, load(argOff+8*cond.arg))
+		if cond.mask != 0 {
+			body = append(body, unix.SockFilter{Code: unix.BPF_ALU | unix.BPF_AND | unix.BPF_K, K: cond.mask})
+		}
 		if cond.not != 0 {
-			body = append(body, jumpSet(cond.not, 0, 1), ret(unix.SECCOMP_RET_KILL_PROCESS))
+			body = append(body, jumpSet(cond.not, 0, 1), ret(other))
 		}
 		if n := len(cond.oneOf); n > 0 {
 			for i, v := range cond.oneOf {
 				body = append(body, jumpEqual(v, uint8(n-i), 0)) // over the rest and the kill
 			}
-			body = append(body, ret(unix.SECCOMP_RET_KILL_PROCESS))
+			body = append(body, ret(other))
 		}
 	}
 
-	body = append(body, ret(unix.SECCOMP_RET_ALLOW))
+	body = append(body, c.allow())
 	return append([]unix.SockFilter{jumpEqual(c.nr, 0, uint8(len(body)))}, body...)
+}
+
+// allow lets the call through, or makes it fail as its row says.
+func (c call) allow() unix.SockFilter {
+	if c.fails != 0 {
+		return ret(unix.SECCOMP_RET_ERRNO | uint32(c.fails))
+	}
+	return ret(unix.SECCOMP_RET_ALLOW)
 }
 
 func load(off uint32) unix.SockFilter {

@@ -35,6 +35,9 @@ func verdict(t *testing.T, filter []unix.SockFilter, arch, nr uint32, args ...ui
 		case unix.BPF_LD | unix.BPF_W | unix.BPF_ABS:
 			a = word(x.K)
 			continue
+		case unix.BPF_ALU | unix.BPF_AND | unix.BPF_K:
+			a &= x.K
+			continue
 		case unix.BPF_RET | unix.BPF_K:
 			return x.K
 		case unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K:
@@ -54,37 +57,62 @@ func verdict(t *testing.T, filter []unix.SockFilter, arch, nr uint32, args ...ui
 	return 0
 }
 
+// table is one that becomes a filter.
+type table struct {
+	name  string
+	calls []call
+	other uint32
+}
+
+// refused is the verdict about another call.
+func (x table) refused() uint32 {
+	if x.other != 0 {
+		return x.other
+	}
+	return unix.SECCOMP_RET_KILL_PROCESS
+}
+
+func tables() (all []table) {
+	const pid = 4711
+	for _, p := range []*Profile{Driver, Gate, Engine} {
+		all = append(all, table{p.Name(), p.calls(pid), p.other})
+	}
+	for name, s := range map[string]Sealed{"sealed": {}, "sealed for F": {Ioctl: []byte{'F'}, Open: true}} {
+		all = append(all, table{name, s.calls(pid), 0})
+	}
+	return all
+}
+
 // The filter decides every number as the table does.
 func TestFilterIsTheTable(t *testing.T) {
-	const pid = 4711
-	for _, p := range []*Profile{Driver, Gate} {
-		calls := p.calls(pid)
-		filter := assemble(auditArch, calls)
+	for _, p := range tables() {
+		calls := p.calls
+		filter := assemble(auditArch, calls, p.other)
 		require.Less(t, len(filter), 4096, "BPF_MAXINSNS")
 		for nr := range uint32(600) {
-			want := uint32(unix.SECCOMP_RET_KILL_PROCESS)
+			want := p.refused()
 			i := slices.IndexFunc(calls, func(c call) bool { return c.nr == nr })
 			args := make([]uint64, 6)
 			if i >= 0 {
-				want = unix.SECCOMP_RET_ALLOW
+				want = calls[i].allow().K
 				for _, c := range calls[i].only {
 					if len(c.oneOf) > 0 {
 						args[c.arg] = uint64(c.oneOf[len(c.oneOf)-1])
 					}
 				}
 			}
-			require.Equal(t, want, verdict(t, filter, auditArch, nr, args...), "%s %d", p.Name(), nr)
+			require.Equal(t, want, verdict(t, filter, auditArch, nr, args...), "%s %d", p.name, nr)
 			require.EqualValues(t, unix.SECCOMP_RET_KILL_PROCESS, verdict(t, filter, unix.AUDIT_ARCH_I386, nr, args...))
-			require.EqualValues(t, unix.SECCOMP_RET_KILL_PROCESS, verdict(t, filter, auditArch, nr|1<<30, args...), "x32")
+			require.Equal(t, p.refused(), verdict(t, filter, auditArch, nr|1<<30, args...), "x32")
 		}
 	}
 }
 
 // Each condition lets through each value that it names, and not another one.
 func TestConditions(t *testing.T) {
-	for _, p := range []*Profile{Driver, Gate} {
-		calls := p.calls(4711)
-		filter := assemble(auditArch, calls)
+	for _, p := range tables() {
+		calls := p.calls
+		filter := assemble(auditArch, calls, p.other)
 		for _, c := range calls {
 			for i, cond := range c.only {
 				args := make([]uint64, 6)
@@ -102,10 +130,10 @@ func TestConditions(t *testing.T) {
 					require.EqualValues(t, unix.SECCOMP_RET_ALLOW, with(uint64(v)), "%s condition %d: %d", c.name, i, v)
 				}
 				if len(cond.oneOf) > 0 {
-					require.EqualValues(t, unix.SECCOMP_RET_KILL_PROCESS, with(0xfffffff1), "%s condition %d", c.name, i)
+					require.Equal(t, p.refused(), with(0xfffffff1), "%s condition %d", c.name, i)
 				}
 				if cond.not != 0 {
-					require.EqualValues(t, unix.SECCOMP_RET_KILL_PROCESS, with(uint64(cond.not)), "%s condition %d", c.name, i)
+					require.Equal(t, p.refused(), with(uint64(cond.not)), "%s condition %d", c.name, i)
 					require.EqualValues(t, unix.SECCOMP_RET_ALLOW, with(uint64(^cond.not)), "%s condition %d", c.name, i)
 				}
 			}

@@ -22,9 +22,9 @@ type Options struct {
 	// UIDs are the users of the processes, one each, if the manager is root. No other process
 	// should have them. Zero: DefaultUIDs.
 	UIDs UIDRange
-	// GuardDevices keeps every process below a cgroup (a directory) off device nodes until it
-	// is closed: devguard.Attach. nil: no guard.
-	GuardDevices func(cgroup string) (io.Closer, error)
+	// GuardDevices keeps every process below a cgroup (a directory) off all device nodes but
+	// the character devices of the list, until it is closed: devguard.Attach. nil: no guard.
+	GuardDevices func(cgroup string, but [][2]uint32) (io.Closer, error)
 	Log          *slog.Logger // nil: nowhere
 }
 
@@ -37,8 +37,9 @@ type Jailer struct {
 	spaces  uintptr // clone flags of the namespaces; 0: none
 	groups  *cgroupTree
 	guard   io.Closer // nil: devices are not denied
-	abi     int       // of landlock; 0: none
-	filters int       // of system calls, that this process has itself; unknownFilters
+	attach  func(cgroup string, but [][2]uint32) (io.Closer, error)
+	abi     int // of landlock; 0: none
+	filters int // of system calls, that this process has itself; unknownFilters
 	missing []Missing
 	cells   atomic.Uint64 // numbers them
 }
@@ -68,7 +69,7 @@ func New(o Options) (_ *Jailer, err error) {
 		return nil, err
 	}
 
-	j := &Jailer{require: o.Require, log: o.Log}
+	j := &Jailer{require: o.Require, log: o.Log, attach: o.GuardDevices}
 	if j.filters, err = ownFilters(); err != nil {
 		return nil, fmt.Errorf("look for system call filters of device-manager itself: %w", err)
 	}
@@ -99,7 +100,7 @@ func New(o Options) (_ *Jailer, err error) {
 		}
 		if o.GuardDevices == nil {
 			miss(Devices, errors.New("there is no guard of devices"))
-		} else if j.guard, why = o.GuardDevices(j.groups.cells); why != nil {
+		} else if j.guard, why = o.GuardDevices(j.groups.cells, nil); why != nil {
 			miss(Devices, why)
 		}
 	}
@@ -196,6 +197,15 @@ func (j *Jailer) confine(attr *syscall.SysProcAttr, uid uint32) {
 	case j.root:
 		attr.Credential = &syscall.Credential{Uid: uid, Gid: gid}
 	}
+}
+
+// guardDevices guards the cgroup of an engine.
+func (j *Jailer) guardDevices(cgroup string, devices []Device) (io.Closer, error) {
+	var but [][2]uint32
+	for _, d := range devices {
+		but = append(but, [2]uint32{d.Major, d.Minor})
+	}
+	return j.attach(cgroup, but)
 }
 
 // Missing returns the mechanisms that the host lacks.

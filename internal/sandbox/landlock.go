@@ -17,8 +17,24 @@ const (
 	landlockSignal  = unix.LANDLOCK_SCOPE_SIGNAL
 )
 
+// pathRight is what a process may do below a path, or with the file there.
+type pathRight struct {
+	path   string
+	rights uint64
+	fd     int // of an open file, in place of the path; 0: none
+}
+
+// Rights below paths. landlockOfFiles are those that a file can have (linux/landlock.h).
+const (
+	landlockRead    = unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_READ_DIR
+	landlockRun     = landlockRead | unix.LANDLOCK_ACCESS_FS_EXECUTE
+	landlockWrite   = landlockRead | unix.LANDLOCK_ACCESS_FS_WRITE_FILE
+	landlockNode    = landlockWrite | landlockIoctl
+	landlockOfFiles = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_READ_FILE | landlockTrunc | landlockIoctl
+)
+
 // landlockRules is the ruleset that handles all that an ABI knows and allows
-// nothing of it: there is no rule in it.
+// nothing of it: there is no rule in it yet.
 func landlockRules(abi int) unix.LandlockRulesetAttr {
 	var r unix.LandlockRulesetAttr
 	for _, step := range []struct {

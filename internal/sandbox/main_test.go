@@ -51,6 +51,9 @@ func intrude(what string) int {
 		unix.CloseOnExec(3) // as a program does with its descriptors
 	}
 	try := actions[action]
+	if action == "several" {
+		try = func() error { return several(os.Getenv("TARGET_ACTIONS")) }
+	}
 	if try == nil {
 		fmt.Println("no such action:", action)
 		return 2
@@ -69,8 +72,17 @@ func intrude(what string) int {
 		case "landlock":
 			var abi int
 			if abi, err = landlockABI(); err == nil {
-				err = errors.Join(noNewPrivs(), restrict(landlockRules(abi)))
+				err = errors.Join(noNewPrivs(), restrict(landlockRules(abi), nil))
 			}
+		case "launch":
+			var l Launched
+			if l, err = ParseLaunched([]byte(os.Getenv("TARGET_LAUNCH"))); err == nil {
+				err = Launch(l, len(os.Getenv("TARGET_KEEP")), slog.New(slog.NewTextHandler(os.Stderr, nil)))
+			}
+		case "seal":
+			err = Seal(Sealed{})
+		case "sealF":
+			err = Seal(Sealed{Ioctl: []byte{'d', 'F'}, Open: true})
 		case "none":
 		default:
 			err = fmt.Errorf("no such step: %s", step)
@@ -82,6 +94,15 @@ func intrude(what string) int {
 	}
 	fmt.Println("did it:", try())
 	return 0
+}
+
+// several tries actions, which are divided by "|", and returns a line for each.
+func several(names string) error {
+	var said []string
+	for name := range strings.SplitSeq(names, "|") {
+		said = append(said, fmt.Sprintf("%s: %v", name, actions[name]()))
+	}
+	return errors.New(strings.Join(said, "\n"))
 }
 
 // static is a test binary in which Enter works: this one, or one built without
@@ -142,7 +163,7 @@ func intruder(t *testing.T, steps, action string) *exec.Cmd {
 	require.NoError(t, err)
 	cmd := exec.Command(path)
 	cmd.Env = []string{intruderEnv + "=" + steps + " " + action}
-	for _, name := range []string{"TARGET_PID", "TARGET_FILE", "TARGET_ADDR", "TARGET_FD"} {
+	for _, name := range []string{"TARGET_PID", "TARGET_FILE", "TARGET_ADDR", "TARGET_FD", "TARGET_LAUNCH"} {
 		cmd.Env = append(cmd.Env, name+"="+os.Getenv(name))
 	}
 	return cmd

@@ -24,8 +24,22 @@ func emptyRoot() error {
 	if err != nil {
 		return err
 	}
+	if err := enterRoot(at); err != nil {
+		return err
+	}
+
+	left, err := os.ReadDir("/")
+	if err != nil || len(left) > 0 {
+		return fmt.Errorf("the empty root has %d entries (%v)", len(left), err)
+	}
+
+	return nil
+}
+
+// enterRoot makes a mounted file system the root directory, and lets go of the old one.
+func enterRoot(at string) error {
 	if err := unix.Chdir(at); err != nil {
-		return fmt.Errorf("enter the empty root: %w", err)
+		return fmt.Errorf("enter the new root: %w", err)
 	}
 
 	// With both names the same the old root ends up on top of the new one
@@ -42,19 +56,14 @@ func emptyRoot() error {
 			return fmt.Errorf("cover the old root: %w", err)
 		}
 		if err := unix.Chroot("."); err != nil {
-			return fmt.Errorf("change to the empty root: %w", err)
+			return fmt.Errorf("change to the new root: %w", err)
 		}
 	default:
-		return fmt.Errorf("change to the empty root: %w", err)
+		return fmt.Errorf("change to the new root: %w", err)
 	}
 
 	if err := unix.Chdir("/"); err != nil {
-		return fmt.Errorf("enter the empty root: %w", err)
-	}
-
-	left, err := os.ReadDir("/")
-	if err != nil || len(left) > 0 {
-		return fmt.Errorf("the empty root has %d entries (%v)", len(left), err)
+		return fmt.Errorf("enter the new root: %w", err)
 	}
 
 	return nil

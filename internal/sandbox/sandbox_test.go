@@ -314,7 +314,7 @@ func TestCheckSeccomp(t *testing.T) {
 		{filter, 9, 8, ""},
 		{filter, unknownFilters, unknownFilters, "does not tell"},
 	} {
-		err := status{seccomp: x.mode, filters: x.filters}.checkSeccomp(x.inherited)
+		err := status{seccomp: x.mode, filters: x.filters}.checkSeccomp(x.inherited, 1)
 		if x.want == "" {
 			require.NoError(t, err, "%+v", x)
 		} else {

@@ -75,15 +75,67 @@ func landlockVersion() (int, error) {
 	return int(abi), nil
 }
 
-// restrict puts every thread under a ruleset without rules.
-func restrict(rules unix.LandlockRulesetAttr) error {
+// restrict puts every thread under a ruleset that leaves the rights of paths, and none else.
+// A path that is not there is left out.
+func restrict(rules unix.LandlockRulesetAttr, paths []pathRight) error {
 	fd, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&rules)), unsafe.Sizeof(rules), 0)
 	if errno != 0 {
 		return fmt.Errorf("make a landlock ruleset: %w", errno)
 	}
 	defer unix.Close(int(fd))
+	for _, p := range paths {
+		if err := leave(fd, rules, p); err != nil {
+			return fmt.Errorf("leave %s to the process: %w", p.path, err)
+		}
+	}
 	if _, _, errno := syscall.AllThreadsSyscall(unix.SYS_LANDLOCK_RESTRICT_SELF, fd, 0, 0); errno != 0 {
 		return fmt.Errorf("enforce a landlock ruleset: %w", errno)
 	}
 	return nil
+}
+
+// leave adds a rule: a right to a file, or to all below a folder.
+func leave(ruleset uintptr, rules unix.LandlockRulesetAttr, p pathRight) error {
+	at := p.fd
+	if at == 0 {
+		fd, err := unix.Open(p.path, unix.O_PATH|unix.O_CLOEXEC, 0)
+		if err == unix.ENOENT {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		at = fd
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(at, &st); err != nil {
+		return err
+	}
+	rights := p.rights & rules.Handled_access_fs
+	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
+		rights &= landlockOfFiles
+	}
+	rule := unix.LandlockPathBeneathAttr{Allowed_access: rights, Parent_fd: int32(at)}
+	if _, _, errno := unix.Syscall6(unix.SYS_LANDLOCK_ADD_RULE, ruleset, unix.LANDLOCK_RULE_PATH_BENEATH, uintptr(unsafe.Pointer(&rule)), 0, 0, 0); errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// execDescriptor executes the program that fd holds (execveat(2), AT_EMPTY_PATH). It returns
+// only with an error.
+func execDescriptor(fd int, args, env []string) error {
+	argv, err := syscall.SlicePtrFromStrings(args)
+	if err != nil {
+		return err
+	}
+	envp, err := syscall.SlicePtrFromStrings(env)
+	if err != nil {
+		return err
+	}
+	var empty byte
+	_, _, errno := unix.RawSyscall6(unix.SYS_EXECVEAT, uintptr(fd), uintptr(unsafe.Pointer(&empty)),
+		uintptr(unsafe.Pointer(&argv[0])), uintptr(unsafe.Pointer(&envp[0])), unix.AT_EMPTY_PATH, 0)
+	return errno
 }
