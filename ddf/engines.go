@@ -13,7 +13,8 @@ type Engines interface {
 // Engine is one such process.
 type Engine interface {
 	// Link is the socket to the process, of type SOCK_SEQPACKET (gpu/backend/engine/wire). It
-	// is the Engine's: never close it.
+	// is the Engine's, which closes it when Kill succeeds: a reader that outlives that has a
+	// duplicate.
 	Link() int
 	// Done is closed when the process is dead and reaped, whatever ended it.
 	Done() <-chan struct{}

@@ -96,6 +96,10 @@ const tenantDescriptors = 2 + logDescriptors
 // it is masked.
 const functionDescriptors = 13 + 2*logDescriptors + 3*driverDescriptors + zeroPoolSizes*zeroPoolSpares
 
+// engineDescriptors are for an engine: its link, its control socket, both ends of the pipe that
+// tells its end, and its guard of devices, which is a program and its place.
+const engineDescriptors = childDescriptors + 6
+
 // descriptorsOf returns how many descriptors connections and functions may take, without DMA
 // memory.
 func descriptorsOf(p *Policy, functions []FunctionPolicy) uint64 {
@@ -105,6 +109,9 @@ func descriptorsOf(p *Policy, functions []FunctionPolicy) uint64 {
 	}
 	for _, f := range functions {
 		need += functionDescriptors + 2*uint64(f.Vectors)
+		if f.Node != nil {
+			need += engineDescriptors * uint64(f.Node.Most+1)
+		}
 	}
 	return need
 }

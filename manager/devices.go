@@ -36,13 +36,16 @@ func (m *Manager) functions() ([]FunctionPolicy, error) {
 		return p.named(), nil
 	}
 
-	found, err := m.cfg.Hardware.Prepare(p.Functions, p.ClaimAll)
+	found, err := m.cfg.Hardware.Prepare(pciFunctions(p.Functions), p.ClaimAll)
 	if err != nil {
 		return nil, err
 	}
 
 	all := slices.Clone(p.named())
 	for _, address := range found {
+		if slices.ContainsFunc(all, func(f FunctionPolicy) bool { return f.Address == address }) {
+			continue // the kernel keeps it: engines use its nodes
+		}
 		f := p.Device.functionOf(address, address)
 		f.Optional = true // the others are served without it
 		all = append(all, f)
@@ -97,7 +100,10 @@ func (m *Manager) openDevices() error {
 }
 
 func (m *Manager) openFunction(p FunctionPolicy) (Function, error) {
-	if p.Address == "" {
+	switch {
+	case p.Node != nil:
+		return m.openNodeFunction(p)
+	case p.Address == "":
 		return newFakeFunction(fakeWindows, fakeVectors)
 	}
 	life, own, err := m.deviceLogs(p.Name)

@@ -71,6 +71,7 @@ func (s *grantServer) setGrants(g schema.GrantSet) error {
 	g.SetVectors(uint32(len(s.vectors)))
 	g.SetLaunchRecords(s.launchRecords)
 	g.SetDmaBytes(u.LimitBytes)
+	g.SetEngines(mostEngines(s.function))
 	g.SetIovaEntries(limitOf(s.account, ledger.IOVAEntries))
 	if err := s.setDevice(g); err != nil {
 		return err

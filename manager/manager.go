@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -28,6 +29,9 @@ type Config struct {
 	DriverArgs  []string // of DriverPath
 	ServicePath string   // gpu-service, which drives hardware unless the policy names another
 	GatePath    string   // gpu-gate
+	// LauncherPath is gpu-engine-launch; EngineDir is the folder of the engine programs
+	// gpu-engine-KIND that the policy does not name. Needed if it has functions with nodes.
+	LauncherPath, EngineDir string
 
 	Hardware Hardware // opens functions; needed if the policy has any
 
@@ -103,8 +107,16 @@ type program struct{ what, path, flag string }
 // programs returns the programs that will be started.
 func (c *Config) programs() []program {
 	all := []program{{"gate", c.GatePath, "--gate"}}
-	if !c.Policy.Hardware() {
+	if c.Policy.fake() {
 		return append(all, program{"driver", c.DriverPath, "--driver"})
+	}
+	for _, f := range c.Policy.Functions {
+		if f.Node == nil {
+			continue
+		}
+		all = append(all,
+			program{"launcher of engines", c.LauncherPath, "--engine-launcher"},
+			program{"engine of " + f.Name, c.engine(f.Node), "functions[].engine of the policy"})
 	}
 	for _, f := range c.Policy.Functions {
 		if f.Driver != "" {
@@ -115,6 +127,14 @@ func (c *Config) programs() []program {
 		all = append(all, program{"driver", c.ServicePath, "--service"})
 	}
 	return all
+}
+
+// engine returns the engine program of a function.
+func (c *Config) engine(n *NodePolicy) string {
+	if n.Engine != "" {
+		return n.Engine
+	}
+	return filepath.Join(c.EngineDir, "gpu-engine-"+n.Kind)
 }
 
 // Manager is a running device-manager.

@@ -2,6 +2,7 @@ package manager
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"path/filepath"
 	"regexp"
@@ -14,7 +15,10 @@ import (
 // have the values of device.
 type FunctionPolicy struct {
 	Name    string // for clients, audit and gpuctl
-	Address string // "0000:01:00.0"; empty: the fake function
+	Address string // "0000:01:00.0"; empty: the fake function, or a device in software
+	// Node configures a function that the kernel keeps; nil: it is a PCI function that vfio
+	// hands over, or the fake function.
+	Node *NodePolicy
 	// Optional lets the manager start without it.
 	Optional bool
 
@@ -66,14 +70,17 @@ func (d *DevicePolicy) functionOf(name, address string) FunctionPolicy {
 // named returns the functions that the policy names, or the fake one if it names none and
 // does not claim all.
 func (p *Policy) named() []FunctionPolicy {
-	if len(p.Functions) == 0 && !p.ClaimAll {
+	if p.fake() {
 		return []FunctionPolicy{p.Device.functionOf(fakeName, "")}
 	}
 	return p.Functions
 }
 
-// Hardware reports whether the policy has a hardware function.
-func (p *Policy) Hardware() bool { return len(p.Functions) > 0 || p.ClaimAll }
+// Hardware reports whether the policy has a function that vfio hands over.
+func (p *Policy) Hardware() bool { return len(pciFunctions(p.Functions)) > 0 || p.ClaimAll }
+
+// fake reports whether the policy has the fake function.
+func (p *Policy) fake() bool { return len(p.Functions) == 0 && !p.ClaimAll }
 
 // mayUse reports whether the tenant sees a function.
 func (t *Tenant) mayUse(name string) bool {
@@ -94,7 +101,7 @@ func (p *Policy) parseFunctions(n *node) error {
 			return err
 		}
 		for _, other := range p.Functions {
-			if other.Name == f.Name || other.Address == f.Address {
+			if other.Name == f.Name || other.Address == f.Address && f.Address != "" {
 				return at(e.off, "function %s (%s) is here twice; keep one", f.Name, f.Address)
 			}
 		}
@@ -105,7 +112,11 @@ func (p *Policy) parseFunctions(n *node) error {
 }
 
 func (f *FunctionPolicy) parse(n *node, what string) error {
-	err := n.fields(what, fields{
+	if err := f.parseKind(n, what); err != nil {
+		return err
+	}
+	known := fields{
+		"kind": func(*node) error { return nil }, // parseKind's
 		"name": func(n *node) error {
 			if err := text(n, what+".name", &f.Name); err != nil {
 				return err
@@ -150,10 +161,16 @@ func (f *FunctionPolicy) parse(n *node, what string) error {
 		},
 		"interruptLimit": n.into(&f.InterruptLimit, what+".interruptLimit", interrupts),
 		"respawn":        func(n *node) error { return f.Respawn.parse(n, what+".respawn") },
-	})
-	switch {
+	}
+	if f.Node != nil {
+		maps.Copy(known, f.Node.fields(what))
+	}
+
+	switch err := n.fields(what, known); {
 	case err != nil:
 		return err
+	case f.Node != nil:
+		return f.checkNode(n, what)
 	case f.Address == "":
 		return at(n.off, `%s has no address; add "address": "0000:01:00.0" (device-manager --list-functions tells which there are)`, what)
 	case f.Name == "":

@@ -125,7 +125,7 @@ func TestPolicyDocument(t *testing.T) {
 	doc, err := os.ReadFile("../docs/policy.md")
 	require.NoError(t, err)
 	for _, in := range []string{
-		`{"?": 0}`, `{"functions": [{"?": 0}]}`, `{"functions": [{"windows": [{"?": 0}]}]}`, `{"functions": [{"respawn": {"?": 0}}]}`, `{"device": {"?": 0}}`, `{"device": {"respawn": {"?": 0}}}`, `{"audit": {"?": 0}}`, `{"audit": {"owners": {"?": 0}}}`,
+		`{"?": 0}`, `{"functions": [{"?": 0}]}`, `{"functions": [{"kind": "vulkan", "?": 0}]}`, `{"functions": [{"kind": "vulkan", "engines": {"?": 0}}]}`, `{"functions": [{"windows": [{"?": 0}]}]}`, `{"functions": [{"respawn": {"?": 0}}]}`, `{"device": {"?": 0}}`, `{"device": {"respawn": {"?": 0}}}`, `{"audit": {"?": 0}}`, `{"audit": {"owners": {"?": 0}}}`,
 		`{"tenants": [{"?": 0}]}`, `{"tenants": [{"socket": {"?": 0}}]}`, `{"tenants": [{"limits": {"?": 0}}]}`,
 	} {
 		_, err := ParsePolicy([]byte(in))

@@ -75,7 +75,13 @@ type child struct {
 // environment says only how it is confined; it has no standard input and output, and its own
 // process group. Its standard error goes to log, line by line. It dies with this process.
 func (s *spawner) start(log *slog.Logger, name string, how confinement, path string, args []string, files ...*os.File) (*child, error) {
-	cell, err := s.jailer.Cell(name+"-"+how.name, how.profile, how.limits)
+	var cell *sandbox.Cell
+	var err error
+	if how.granted != nil {
+		cell, err = s.jailer.EngineCell(name+"-"+how.name, *how.granted, how.limits)
+	} else {
+		cell, err = s.jailer.Cell(name+"-"+how.name, how.profile, how.limits)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("confine %s: %w", name, err)
 	}
@@ -167,7 +173,8 @@ func (c *child) runWait(log *slog.Logger, r *os.File, leaving *sync.WaitGroup) {
 
 	// If the process was alone and killed by a signal, waiters need not wait for the rest:
 	// its threads are gone, and with them its memory and its descriptors.
-	early := c.cell.Alone() && status.Signaled()
+	// The end of an engine is told when it is reaped.
+	early := c.cell.Alone() && status.Signaled() && c.confine.granted == nil
 	pause := reapPause
 	if early {
 		c.end(fmt.Errorf("signal: %v", status.Signal()), status, exhausted, "")

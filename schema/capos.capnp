@@ -601,6 +601,7 @@ struct GrantSet {
   dmaBytes    @4 :UInt64;               # DMAPool quota
   iovaEntries @5 :UInt64;
   launchRecords @6 :UInt64;             # every how many launches of a session one is recorded; 0 = none
+  engines     @7 :UInt32;               # how many engine processes may be open; 0 = none are granted
 }
 
 struct MmioWindow {
@@ -623,6 +624,19 @@ interface DriverGrants {
   # already. It has all windows, and as many of the first vectors as the manager likes; the
   # others are asked for one by one. Once: then E_DENIED. E_UNIMPLEMENTED from a manager that
   # is older.
+  engine @6 (group :UInt32) -> (engine :Engine, link :SharedMemory, ended :SharedMemory);
+  # The process that holds the nodes of the device, for one group of contexts, which is a
+  # tenant. E_BUSY where as many as the policy allows are open, or the group has one;
+  # E_DENIED where none is granted; E_IO where it does not start.
+}
+
+interface Engine {
+  # link is a descriptor of a SOCK_SEQPACKET socket to the process. ended is the read end of
+  # a pipe in which nothing is ever written: it hangs up when the process is dead and reaped.
+  # The process ends when the last reference is dropped.
+  kill @0 () -> ();
+  # Returns when the process is dead and reaped, and the device has answered a launch of
+  # another one. Idempotent. E_IO: that is not known, and the function is lost.
 }
 
 struct GrantedWindow {

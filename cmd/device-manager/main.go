@@ -106,6 +106,7 @@ func serve(o *options, stderr io.Writer, signals <-chan os.Signal) error {
 	m, err := manager.Start(manager.Config{
 		Policy: policy, RunDir: o.runDir, Audit: records,
 		DriverPath: o.driver, DriverArgs: driverArgs(&policy.Device, script), ServicePath: o.service, GatePath: o.gate,
+		LauncherPath: o.launcher, EngineDir: filepath.Dir(o.launcher),
 		Hardware: o.hardware(policy, log), Parse: o.parse, Log: log, Say: say,
 	})
 	if err != nil {
@@ -225,7 +226,7 @@ func printWelcome(o *options, m *manager.Manager, p *manager.Policy, say func(st
 
 	first := p.Tenants[0].Name
 	what := "the fake function, "
-	if p.Hardware() {
+	if len(p.Functions) > 0 || p.ClaimAll {
 		what = ""
 	}
 

@@ -14,7 +14,7 @@ import (
 
 const usage = `device-manager - owns GPUs and hands them out as capabilities
 
-usage: device-manager --dev
+usage: device-manager --dev [--vulkan | --engine lane]
        device-manager --policy FILE [--run-dir DIR] [--state DIR] [--audit FILE]
        device-manager --check-policy [--policy FILE] [--run-dir DIR] [--json]
        device-manager --list-functions [--json]
@@ -28,6 +28,10 @@ and replaces it when it dies. When it stops, functions get their drivers back.
                      (everything), memory-only and limited, for this user only;
                      the run directory is $XDG_RUNTIME_DIR/capgpu or a folder of
                      the temporary directory. --policy replaces those tenants.
+  --vulkan           with --dev: serve this host's first Vulkan device, or lavapipe,
+                     instead of the fake function (docs/gpus.md)
+  --engine lane      with --dev: serve a device in software that engine processes
+                     run, as they run a GPU
   --policy FILE      who may do what, as JSON (default /etc/capgpu/policy.json);
                      an example is packaging/policy.json
   --run-dir DIR      where the sockets are (default /run/capgpu)
@@ -43,6 +47,10 @@ and replaces it when it dies. When it stops, functions get their drivers back.
   --service PATH     the driver of hardware functions for which the policy names no
                      other (default gpu-service beside this program)
   --gate PATH        the Cap'n Proto gate (default gpu-gate beside this program)
+  --engine-launcher PATH
+                     the program that confines itself and becomes an engine
+                     (default gpu-engine-launch beside this program); the engines
+                     gpu-engine-KIND are beside it
   --log-format F     text or json: the log for machines, on standard error
                      (default text; with --dev and without this, errors only)
   --list-functions   print which PCI functions of this host could be taken, or why
@@ -75,6 +83,9 @@ type options struct {
 	driver     string
 	service    string
 	gate       string
+	launcher   string
+	vulkan     bool
+	engine     string // "lane", or empty
 	logFormat  string
 }
 
@@ -91,6 +102,9 @@ func parseOptions(args []string, stdout io.Writer) (o *options, done bool, err e
 	flags.StringVar(&o.driver, "driver", "", "")
 	flags.StringVar(&o.service, "service", "", "")
 	flags.StringVar(&o.gate, "gate", "", "")
+	flags.StringVar(&o.launcher, "engine-launcher", "", "")
+	flags.BoolVar(&o.vulkan, "vulkan", false, "")
+	flags.StringVar(&o.engine, "engine", "", "")
 	flags.StringVar(&o.logFormat, "log-format", "", "")
 	list := flags.Bool("list-functions", false, "")
 	check := flags.Bool("check-policy", false, "")
@@ -106,6 +120,9 @@ func parseOptions(args []string, stdout io.Writer) (o *options, done bool, err e
 
 	if f := o.logFormat; f != "" && f != "text" && f != "json" {
 		return nil, false, fmt.Errorf("--log-format is %q; it is text or json", f)
+	}
+	if err := o.checkEngine(); err != nil {
+		return nil, false, err
 	}
 	if err := o.complete(); err != nil || !*check {
 		return o, false, err
@@ -137,20 +154,20 @@ func (o *options) complete() error {
 	}
 
 	own, err := os.Executable()
-	if err != nil && (o.driver == "" || o.service == "" || o.gate == "") {
-		return fmt.Errorf("find the other programs: %w; name them with --driver, --service and --gate", err)
+	if err != nil && (o.driver == "" || o.service == "" || o.gate == "" || o.launcher == "") {
+		return fmt.Errorf("find the other programs: %w; name them with --driver, --service, --gate and --engine-launcher", err)
 	}
 
 	for _, p := range []struct {
 		path *string
 		name string
-	}{{&o.driver, "gpu-mock"}, {&o.service, "gpu-service"}, {&o.gate, "gpu-gate"}} {
+	}{{&o.driver, "gpu-mock"}, {&o.service, "gpu-service"}, {&o.gate, "gpu-gate"}, {&o.launcher, "gpu-engine-launch"}} {
 		if *p.path == "" {
 			*p.path = filepath.Join(filepath.Dir(own), p.name)
 		}
 	}
 
-	for _, path := range []*string{&o.runDir, &o.state, &o.driver, &o.service, &o.gate} { // children run in /
+	for _, path := range []*string{&o.runDir, &o.state, &o.driver, &o.service, &o.gate, &o.launcher} { // children run in /
 		if *path, err = filepath.Abs(*path); err != nil {
 			return fmt.Errorf("find the current directory: %w", err)
 		}
@@ -186,7 +203,7 @@ func (o *options) good() (p *manager.Policy, script string, err error) {
 // policy reads the policy file, or returns the built-in one.
 func (o *options) policy() (*manager.Policy, error) {
 	if o.policyPath == "" {
-		return manager.DevPolicy(), nil
+		return o.devPolicy()
 	}
 	data, err := os.ReadFile(o.policyPath)
 	if err != nil {

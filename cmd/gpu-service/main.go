@@ -77,9 +77,18 @@ func run(args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// open picks the backend of the granted function.
+// openEngines is the backend of functions with engine processes.
+var openEngines = func(g ddf.GrantSet) (backend.Backend, error) {
+	return nil, gpuerr.New(gpuerr.Unimplemented, "%s is a function with engine processes, and this gpu-service has no backend for them; use one that has (gpu-service --help)", g.Device.Name)
+}
+
+// open picks the backend of the granted function. Engines are granted only for functions that
+// a driver of the kernel keeps, and for devices in software.
 func open(g ddf.GrantSet) (backend.Backend, error) {
 	d := g.Device
+	if g.Engines != nil {
+		return openEngines(g)
+	}
 	if d.Fake {
 		return nil, gpuerr.New(gpuerr.NoDevice, "%s is the fake function; its driver is gpu-mock", d.Name)
 	}

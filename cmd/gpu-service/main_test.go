@@ -35,6 +35,15 @@ func TestOpenRefuses(t *testing.T) {
 	require.ErrorContains(t, err, "--driver")
 }
 
+// granted has engines.
+type granted struct{ ddf.Engines }
+
+func TestOpenOfEngines(t *testing.T) {
+	_, err := open(ddf.GrantSet{Device: ddf.DeviceInfo{Name: "vulkan0"}, Engines: granted{}})
+	require.ErrorIs(t, err, gpuerr.Unimplemented)
+	require.ErrorContains(t, err, "vulkan0 is a function with engine processes")
+}
+
 func TestOpensEdu(t *testing.T) {
 	require.Contains(t, usage, "1234:11e8")
 	m, err := edutest.New(edutest.Options{})

@@ -2,6 +2,7 @@ package ddfrpc
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"capgpu/gpuerr"
@@ -15,7 +16,7 @@ func (l *Link) takeAll(ctx context.Context, grants schema.DriverGrants, res sche
 	if err != nil {
 		return err
 	}
-	if err := l.setGrants(g); err != nil {
+	if err := errors.Join(l.setGrants(g), l.setEngines(grants, g)); err != nil {
 		return err
 	}
 

@@ -16,6 +16,8 @@ import (
 const (
 	maxAsking = 8 // operations at once that may be refused; an Alloc is two calls
 	maxSaying = 8 // operations at once that must get through
+	// maxKilling: these take as long as the kernel needs to end a process that uses a GPU.
+	maxKilling = 8
 
 	// allocPace is how long an Alloc keeps its place after its answer. The manager
 	// counts a question for a quarter of a second longer than it is open, and 20,000

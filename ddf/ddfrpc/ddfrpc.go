@@ -59,11 +59,12 @@ type Link struct {
 	cancel    context.CancelCauseFunc
 	watching  chan struct{} // closed when runWatch has returned
 
-	asking, saying chan struct{} // places for calls; see calls.go
+	asking, saying, killing chan struct{} // places for calls; see calls.go
 
 	set     ddf.GrantSet
 	windows []*Window
 	vectors []*Vector
+	engines openEngines
 	release []func() // capabilities, in the order they came
 	asked   []func() // answers that take has asked for; its own
 
@@ -76,7 +77,7 @@ func Dial(ctx context.Context, c *net.UnixConn) (*Link, error) {
 	t := rpcguard.NewClientTransport(c)
 	l := &Link{
 		transport: t, conn: rpc.NewConn(t, nil), watching: make(chan struct{}),
-		asking: make(chan struct{}, maxAsking), saying: make(chan struct{}, maxSaying),
+		asking: make(chan struct{}, maxAsking), saying: make(chan struct{}, maxSaying), killing: make(chan struct{}, maxKilling),
 	}
 	l.ctx, l.cancel = context.WithCancelCause(context.Background())
 	go l.runWatch()
@@ -132,7 +133,7 @@ func (l *Link) takeEach(ctx context.Context, grants schema.DriverGrants) error {
 	if err != nil {
 		return err
 	}
-	if err := l.setGrants(g); err != nil {
+	if err := errors.Join(l.setGrants(g), l.setEngines(grants, g)); err != nil {
 		return err
 	}
 
@@ -323,6 +324,7 @@ func (l *Link) Close() error {
 		}
 		_ = l.conn.Close() // an error means that the other side was first
 		<-l.watching
+		l.closeEngines()
 		var errs []error
 		for _, w := range l.windows {
 			errs = append(errs, w.Close())

@@ -35,6 +35,7 @@ type hardware struct {
 	windows []window
 	vectors []*eventVector
 	older   bool // than DriverGrants.all
+	engines *engineHost
 	// The wrong answers of All: so many more windows and vectors.
 	moreWindows int
 	moreVectors int
@@ -214,6 +215,9 @@ func (h *hardware) GrantSet(_ context.Context, call schema.DriverGrants_grantSet
 }
 
 func (h *hardware) setGrants(g schema.GrantSet) error {
+	if h.engines != nil {
+		g.SetEngines(4)
+	}
 	g.SetVectors(uint32(len(h.vectors)))
 	d, err := g.NewDevice()
 	if err != nil {
