@@ -8,12 +8,15 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"capgpu/ddf"
 	"capgpu/gpuerr"
 	"capgpu/internal/sandbox"
+	"capgpu/internal/sanitize"
 	"capgpu/iommu"
 	"capgpu/manager/engines"
+	"capgpu/manager/gpulog"
 	"capgpu/manager/nodes"
 )
 
@@ -28,6 +31,10 @@ type nodeFunction struct {
 	info   ddf.DeviceInfo
 	domain *iommu.Fake
 	pool   *engines.Pool
+	log    *slog.Logger
+	life   AuditLog
+	kernel *gpulog.Follower // nil: what the kernel says is not read
+	paced  *rateLimiter     // of records of it
 }
 
 var (
@@ -63,7 +70,39 @@ func (m *Manager) openNodeFunction(p FunctionPolicy) (Function, error) {
 		Record: func(kind, detail string) error { _, err := life.Append(kind, "", detail); return err },
 	})
 	m.warnUnconfined(p, log)
+	f.log, f.life, f.paced = log, life, newRateLimiter(faultBurst, faultInterval, time.Now())
+	if p.Address != "" {
+		if f.kernel, err = gpulog.Follow(gpulog.Path, f.takeReport); err != nil {
+			log.Warn("errors that the GPU's kernel driver reports are not recorded", "err", err)
+		}
+	}
 	return f, nil
+}
+
+// takeReport records what the kernel's driver says of the function. An engine that it surely
+// names for a fault is ended; nothing waits for such a report.
+func (f *nodeFunction) takeReport(e gpulog.Event) {
+	if !e.Of(f.info.PCIAddress) {
+		return
+	}
+	who := "engine=none group=none"
+	named, ours := f.pool.Find(e.PID)
+	if ours {
+		who = fmt.Sprintf("engine=%d group=none", named.Engine)
+		if named.Open {
+			who = fmt.Sprintf("engine=%d group=%d", named.Engine, named.Group)
+		}
+	}
+	if more, ok := f.paced.allow(time.Now()); ok {
+		detail := fmt.Sprintf("%s kind=%s xid=%d pid=%d %s before=%d text=%q", f.name, e.Kind, e.Xid, e.PID, who, more, sanitize.Text(e.Text))
+		f.log.Warn("the kernel's driver reports an error of the GPU", "kind", e.Kind, "xid", e.Xid, "pid", e.PID, "text", sanitize.Text(e.Text))
+		if _, err := f.life.Append("gpu.trouble", "", detail); err != nil {
+			f.log.Error("write the audit log", "kind", "gpu.trouble", "err", err)
+		}
+	}
+	if ours && e.Sure {
+		f.pool.Blame(e.PID, fmt.Sprintf("the kernel's driver reports %s %d of it", e.Kind, e.Xid))
+	}
 }
 
 // warnUnconfined says loudly what does not confine engines here. They have code of strangers
@@ -232,4 +271,6 @@ func (f *nodeFunction) Removed() <-chan struct{} { return nil }
 func (f *nodeFunction) Cause() error { return nil }
 
 // Close implements Function. Idempotent.
-func (f *nodeFunction) Close() error { return errors.Join(f.pool.Close(), f.domain.Close()) }
+func (f *nodeFunction) Close() error {
+	return errors.Join(f.pool.Close(), f.kernel.Close(), f.domain.Close())
+}

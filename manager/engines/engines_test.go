@@ -269,6 +269,29 @@ func TestDeathByItself(t *testing.T) {
 	require.Contains(t, d.said("engine.end")[0], `why="by itself" how="signal: segmentation fault"`)
 }
 
+// An engine that the kernel's driver names for a fault is ended, and no other.
+func TestBlame(t *testing.T) {
+	d := &device{}
+	p := pool(t, d, 2, Times{})
+	require.NoError(t, p.Begin())
+	a, err := p.Open(within(t), 1)
+	require.NoError(t, err)
+	b, err := p.Open(within(t), 2)
+	require.NoError(t, err)
+	_, ours := p.Find(1)
+	require.False(t, ours)
+	named, ours := p.Find(d.engine(1).pid)
+	require.True(t, ours)
+	require.Equal(t, Named{Engine: 1, Group: 1, Open: true}, named)
+	p.Blame(1, "nobody")
+	p.Blame(d.engine(1).pid, "xid 31")
+	<-a.Done()
+	require.False(t, isDone(b.Done()))
+	require.Eventually(t, func() bool { return len(d.said("engine.end")) == 1 }, patience, time.Millisecond)
+	require.Contains(t, d.said("engine.end")[0], `group=1`)
+	require.Contains(t, d.said("engine.end")[0], `why="xid 31"`)
+}
+
 // A test that is not answered, or wrongly, ends all engines; the next one decides.
 func TestAnswers(t *testing.T) {
 	for name, bad := range map[string]string{

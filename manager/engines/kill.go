@@ -191,3 +191,38 @@ func (p *Pool) lose(cause error) error {
 	}
 	return err2
 }
+
+// Named is an engine that a report of the kernel names.
+type Named struct {
+	Engine uint64
+	Group  uint32
+	Open   bool
+}
+
+// Find returns the engine with a process; false: it is none of the pool.
+func (p *Pool) Find(pid int) (Named, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for e := range p.alive {
+		if e.process.PID() == pid {
+			return Named{e.number, e.group, e.open}, true
+		}
+	}
+	return Named{}, false
+}
+
+// Blame ends the engine with a process: the kernel's driver reports a fault of it. It may hold
+// neighbours up for as long as it lives (docs/gpus.md, section 11).
+func (p *Pool) Blame(pid int, why string) {
+	p.mu.Lock()
+	var guilty *Engine
+	for e := range p.alive {
+		if e.process.PID() == pid {
+			guilty = e
+		}
+	}
+	p.mu.Unlock()
+	if guilty != nil {
+		p.end(guilty, why)
+	}
+}
