@@ -33,6 +33,7 @@ type Device struct {
 	Address string   // empty: in software
 	Nodes   []string // none: in software
 	ICD     string
+	Library string   // that the manifest names
 	Files   []string // that its driver reads
 	Proc    bool
 }
@@ -57,15 +58,30 @@ var (
 
 // Loader returns the path of the Vulkan loader.
 func (h Host) Loader() (string, error) {
+	if path, ok := h.Library(loaderName); ok {
+		return path, nil
+	}
+	return "", ErrNoLoader
+}
+
+// Library finds a library by its path, or by its name in the folders of libraries.
+func (h Host) Library(name string) (path string, found bool) {
+	if filepath.IsAbs(name) {
+		_, err := os.Stat(filepath.Join(h.Root, name))
+		return name, err == nil
+	}
 	for _, dir := range libraryDirs {
 		for _, pattern := range []string{dir, dir + "/*-linux-gnu*"} { // Debian has a folder for each architecture
-			found, _ := filepath.Glob(filepath.Join(h.Root, pattern, loaderName))
-			if len(found) > 0 {
-				return strings.TrimPrefix(found[0], h.Root), nil
+			folders, _ := filepath.Glob(filepath.Join(h.Root, pattern))
+			for _, folder := range folders {
+				path := filepath.Join(folder, name)
+				if _, err := os.Stat(path); err == nil {
+					return strings.TrimPrefix(path, h.Root), true
+				}
 			}
 		}
 	}
-	return "", ErrNoLoader
+	return "", false
 }
 
 // ICDs returns the manifests that can be read.
@@ -148,7 +164,7 @@ func (h Host) Devices() (found []Device, err error) {
 		}
 	}
 	if icd, ok := pick(icds, software); ok {
-		found = append(found, Device{ICD: icd.Path})
+		found = append(found, Device{ICD: icd.Path, Library: icd.Library})
 	}
 	if len(found) == 0 {
 		return nil, ErrNoDriver
@@ -178,7 +194,7 @@ func (h Host) nvidia(icds []ICD) (found []Device) {
 				continue
 			}
 			found = append(found, Device{
-				Address: filepath.Base(dir), Nodes: []string{"/dev/nvidiactl", fmt.Sprintf("/dev/nvidia%d", minor)}, ICD: icd.Path, Proc: true,
+				Address: filepath.Base(dir), Nodes: []string{"/dev/nvidiactl", fmt.Sprintf("/dev/nvidia%d", minor)}, ICD: icd.Path, Library: icd.Library, Proc: true,
 				Files: h.existing("/sys/module/nvidia/initstate", "/sys/devices/system/cpu"),
 			})
 		}
@@ -207,7 +223,7 @@ func (h Host) rendering(icds []ICD) (found []Device) {
 			continue
 		}
 		found = append(found, Device{
-			Address: filepath.Base(device), Nodes: []string{"/dev/dri/" + filepath.Base(node)}, ICD: icd.Path, Proc: true,
+			Address: filepath.Base(device), Nodes: []string{"/dev/dri/" + filepath.Base(node)}, ICD: icd.Path, Library: icd.Library, Proc: true,
 			Files: append(h.existing("/sys/dev/char", "/sys/class/drm", "/sys/devices/system/cpu"), strings.TrimPrefix(device, h.Root)),
 		})
 	}

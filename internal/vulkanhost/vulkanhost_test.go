@@ -40,7 +40,7 @@ func TestDevices(t *testing.T) {
 	lavapipe := map[string]string{loader: "", "/usr/share/vulkan/icd.d/lvp.json": manifest("/usr/lib/x86_64-linux-gnu/libvulkan_lvp.so"), "/usr/share/vulkan/icd.d/bad.json": "{"}
 	found, err := made(t, lavapipe).Devices()
 	require.NoError(t, err)
-	require.Equal(t, []Device{{Name: "vulkan0", ICD: "/usr/share/vulkan/icd.d/lvp.json"}}, found)
+	require.Equal(t, []Device{{Name: "vulkan0", ICD: "/usr/share/vulkan/icd.d/lvp.json", Library: "/usr/lib/x86_64-linux-gnu/libvulkan_lvp.so"}}, found)
 
 	lavapipe["/usr/share/vulkan/icd.d/radeon.json"] = manifest("libvulkan_radeon.so")
 	lavapipe["/usr/share/vulkan/icd.d/nvidia.json"] = manifest("libGLX_nvidia.so.0")
@@ -53,10 +53,23 @@ func TestDevices(t *testing.T) {
 	found, err = made(t, lavapipe).Devices()
 	require.NoError(t, err)
 	require.Equal(t, []Device{
-		{Name: "vulkan0", Address: "0000:01:00.0", Nodes: []string{"/dev/nvidiactl", "/dev/nvidia2"}, ICD: "/usr/share/vulkan/icd.d/nvidia.json", Files: []string{"/sys/module/nvidia/initstate"}, Proc: true},
-		{Name: "vulkan1", Address: "0000:03:00.0", Nodes: []string{"/dev/dri/renderD128"}, ICD: "/usr/share/vulkan/icd.d/radeon.json", Files: []string{"/sys/class/drm", "/sys/devices/pci0000:00/0000:03:00.0"}, Proc: true},
-		{Name: "vulkan2", ICD: "/usr/share/vulkan/icd.d/lvp.json"},
+		{Name: "vulkan0", Address: "0000:01:00.0", Nodes: []string{"/dev/nvidiactl", "/dev/nvidia2"}, ICD: "/usr/share/vulkan/icd.d/nvidia.json", Library: "libGLX_nvidia.so.0", Files: []string{"/sys/module/nvidia/initstate"}, Proc: true},
+		{Name: "vulkan1", Address: "0000:03:00.0", Nodes: []string{"/dev/dri/renderD128"}, ICD: "/usr/share/vulkan/icd.d/radeon.json", Library: "libvulkan_radeon.so", Files: []string{"/sys/class/drm", "/sys/devices/pci0000:00/0000:03:00.0"}, Proc: true},
+		{Name: "vulkan2", ICD: "/usr/share/vulkan/icd.d/lvp.json", Library: "/usr/lib/x86_64-linux-gnu/libvulkan_lvp.so"},
 	}, found)
+}
+
+func TestLibrary(t *testing.T) {
+	h := made(t, map[string]string{"/usr/lib/x86_64-linux-gnu/liba.so": "", "/opt/libb.so": ""})
+	path, ok := h.Library("liba.so")
+	require.True(t, ok)
+	require.Equal(t, "/usr/lib/x86_64-linux-gnu/liba.so", path)
+	_, ok = h.Library("/opt/libb.so")
+	require.True(t, ok)
+	for _, none := range []string{"libb.so", "/opt/liba.so"} {
+		_, ok = h.Library(none)
+		require.False(t, ok, none)
+	}
 }
 
 func FuzzManifest(f *testing.F) {

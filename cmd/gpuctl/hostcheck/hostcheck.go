@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"capgpu/internal/pci"
+	"capgpu/internal/vulkanhost"
 )
 
 // Status is the outcome of one check.
@@ -58,6 +59,12 @@ type Probes struct {
 	OpenFiles func() (uint64, error)
 	// LockedMemory is the amount that this process may pin; ^0: unlimited.
 	LockedMemory func() (bytes uint64, err error)
+	// Vulkan are the devices that engine processes can use; its error says what is missing.
+	Vulkan func() ([]vulkanhost.Device, error)
+	// Library finds a library by its path or name.
+	Library func(name string) (path string, found bool)
+	// Folder is where this program, and those beside it, are.
+	Folder func() (string, error)
 }
 
 // Run checks everything that the functions at these addresses need or, without
@@ -73,6 +80,7 @@ func Run(h Host, addresses []pci.Address) []Check {
 	}
 	checks := []Check{h.kernel(), h.iommu(), h.vfioDriver(), h.vfioNode(), h.iommufd()}
 	checks = append(checks, h.functions(addresses)...)
+	checks = append(checks, h.vulkan()...)
 	return append(checks, h.lockedMemory(), h.openFiles(), h.hugePages(), h.cgroup(), h.landlock(), h.seccomp(),
 		h.userNamespaces(), h.btf(), h.ebpf(), h.tracepoints(), h.lockdown())
 }

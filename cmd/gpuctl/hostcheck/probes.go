@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -13,6 +14,7 @@ import (
 	landlock "github.com/landlock-lsm/go-landlock/landlock/syscall"
 	"golang.org/x/sys/unix"
 
+	"capgpu/internal/vulkanhost"
 	"capgpu/iommu/trace"
 )
 
@@ -24,7 +26,15 @@ func ThisHost() Host {
 		Tracepoints:  trace.Supported,
 		OpenFiles:    openFiles,
 		LockedMemory: lockedMemory,
+		Vulkan:       vulkanhost.Host{}.Devices,
+		Library:      vulkanhost.Host{}.Library,
+		Folder:       ownFolder,
 	}}
+}
+
+func ownFolder() (string, error) {
+	own, err := os.Executable()
+	return filepath.Dir(own), err
 }
 
 func landlockABI() int {
