@@ -82,7 +82,7 @@ func (m *Manager) openNodeFunction(p FunctionPolicy) (Function, error) {
 // takeReport records what the kernel's driver says of the function. An engine that it surely
 // names for a fault is ended; nothing waits for such a report.
 func (f *nodeFunction) takeReport(e gpulog.Event) {
-	if !e.Of(f.info.PCIAddress) {
+	if !e.Concerns(f.info.PCIAddress) {
 		return
 	}
 	who := "engine=none group=none"

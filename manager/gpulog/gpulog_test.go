@@ -45,11 +45,11 @@ func TestLines(t *testing.T) {
 		require.False(t, ok, line)
 	}
 
-	require.True(t, Event{Address: "0000:01:00"}.Of("0000:01:00.0"))
-	require.True(t, Event{Address: "0000:01:00.0"}.Of("0000:01:00.0"))
-	require.False(t, Event{Address: "0000:01:00.1"}.Of("0000:01:00.0"))
-	require.False(t, Event{Address: "0000:01:00"}.Of(""))
-	require.False(t, Event{}.Of("0000:01:00.0"))
+	require.True(t, Event{Address: "0000:01:00"}.Concerns("0000:01:00.0"))
+	require.True(t, Event{Address: "0000:01:00.0"}.Concerns("0000:01:00.0"))
+	require.False(t, Event{Address: "0000:01:00.1"}.Concerns("0000:01:00.0"))
+	require.False(t, Event{Address: "0000:01:00"}.Concerns(""))
+	require.False(t, Event{}.Concerns("0000:01:00.0"))
 }
 
 func TestFollow(t *testing.T) {

@@ -30,8 +30,8 @@ type Event struct {
 
 const maxTextBytes = 200
 
-// Of reports whether the event is of the function.
-func (e Event) Of(address string) bool {
+// Concerns reports whether the event is about the function.
+func (e Event) Concerns(address string) bool {
 	return e.Address == address || strings.HasPrefix(address, e.Address+".")
 }
 

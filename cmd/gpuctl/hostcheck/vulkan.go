@@ -53,8 +53,8 @@ func (h Host) enginePrograms() Check {
 	return Check{name, OK, strings.Join(enginePrograms, ", ") + " in " + dir, ""}
 }
 
-// vulkanDevice checks the files of a device. Whose a node is the manager checks before each
-// driver.
+// vulkanDevice checks the files of a device. The manager checks before each driver to which
+// function a node belongs.
 func (h Host) vulkanDevice(d vulkanhost.Device) Check {
 	name := "Vulkan " + d.Address
 	if d.Address == "" {
