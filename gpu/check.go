@@ -111,7 +111,7 @@ func (q *queue) resolveLaunch(j *job, t *ring.Taken) gpuerr.Code {
 	switch {
 	case uint32(e.Count) > lim.MaxBindings || e.InlineBytes() > lim.MaxInlineBytes:
 		return gpuerr.LaunchLimit
-	case uint64(e.SharedBytes())+uint64(p.info.SharedBytes) > uint64(lim.MaxSharedBytes):
+	case p.info.SharedSize == nil && uint64(e.SharedBytes())+uint64(p.info.SharedBytes) > uint64(lim.MaxSharedBytes):
 		return gpuerr.LaunchLimit
 	case !takesShared(p.info, e.SharedBytes()):
 		return gpuerr.Invalid
@@ -186,8 +186,14 @@ func (j *job) checkDims(lim *backend.Limits) gpuerr.Code {
 	if xy := uint64(b.X) * uint64(b.Y); xy > uint64(lim.MaxThreadsPerBlock) || xy*uint64(b.Z) > uint64(lim.MaxThreadsPerBlock) {
 		return gpuerr.LaunchLimit
 	}
-	if info := j.program.info; !info.BlockFree && b != info.Block {
+	info := j.program.info
+	if !info.BlockFree && b != info.Block {
 		return gpuerr.LaunchLimit
+	}
+	if info.SharedSize != nil { // else it was looked at before
+		if static := info.SharedFor(b); static > uint64(lim.MaxSharedBytes) || static+uint64(j.work.Shared) > uint64(lim.MaxSharedBytes) {
+			return gpuerr.LaunchLimit
+		}
 	}
 	return gpuerr.None
 }

@@ -213,6 +213,6 @@ func (f *frame) regrid(j *backend.Job, part *part) gpuerr.Code {
 	}
 	j.Grid, j.Block = part.program.info.NaturalGrid(lengths)
 	whole := job{uses: uses{program: part.program}}
-	whole.work.Grid, whole.work.Block = j.Grid, j.Block
+	whole.work.Grid, whole.work.Block, whole.work.Shared = j.Grid, j.Block, j.Shared
 	return whole.checkDims(&f.list.session.dev.reactor.limits)
 }

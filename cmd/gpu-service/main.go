@@ -1,7 +1,7 @@
 // Command gpu-service is the driver of a hardware function. device-manager starts
 // it; started by hand it only reports that. It refuses, with a typed reason, every
-// function without a backend. It runs no program of a client, and so links neither
-// verifier nor lane engine.
+// function without a backend. It runs no program of a client itself: it verifies them for
+// engine processes.
 package main
 
 import (
@@ -17,6 +17,7 @@ import (
 	"capgpu/driver"
 	"capgpu/gpu/backend"
 	"capgpu/gpu/backend/edu"
+	"capgpu/gpu/backend/engine"
 	"capgpu/gpuerr"
 	"capgpu/internal/cmdline"
 )
@@ -31,7 +32,9 @@ and descriptor 4 (grant link), and holds nothing else. It drives
   1234:11e8  edu, QEMU's educational device: copies and fills by its DMA engine,
              and the program edu.factorial
 
-A function that it has no backend for is refused with E_NO_DEVICE; the fake
+and every function with engine processes (kinds "vulkan" and "lane" of the
+policy): programs of clients run in a process of their tenant, which holds the
+device and its vendor's library. A function that it has no backend for is refused with E_NO_DEVICE; the fake
 function is gpu-mock's.
 
   --version       print the version and exit
@@ -78,8 +81,12 @@ func run(args []string, stdout, stderr io.Writer) int {
 }
 
 // openEngines is the backend of functions with engine processes.
-var openEngines = func(g ddf.GrantSet) (backend.Backend, error) {
-	return nil, gpuerr.New(gpuerr.Unimplemented, "%s is a function with engine processes, and this gpu-service has no backend for them; use one that has (gpu-service --help)", g.Device.Name)
+func openEngines(g ddf.GrantSet) (backend.Backend, error) {
+	b, err := engine.New(context.Background(), engine.Options{Engines: g.Engines, MemoryBytes: g.DMALimit()})
+	if err != nil {
+		return nil, err // not a nil *engine.Backend in an interface
+	}
+	return b, nil
 }
 
 // open picks the backend of the granted function. Engines are granted only for functions that
