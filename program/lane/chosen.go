@@ -11,8 +11,9 @@ import (
 //	55     it is out of range, whatever the memory's length
 //	54…0   the offset in bytes from the memory's start
 //
-// The memory is never computed; so a place leads into one that the program has, or
-// nowhere. Each access compares the offset with the memory's end.
+// The memory is never computed but from an index that was compared with the length of
+// an array of buffers; so a place leads into one that the program has, or nowhere. Each
+// access compares the offset with the memory's end.
 const (
 	placeOut    = 1 << 55
 	placeOff    = placeOut - 1
@@ -83,6 +84,18 @@ func (l *lowerer) placeOf(p pointer) val {
 	far := l.spv(spirv.OpUGreaterThanEqual, false, l.emit(iHighHalf, false, 0, sum), l.f.word(placeOut>>32))
 	flag := l.spv(spirv.OpSelect, true, l.spv(spirv.OpLogicalOr, false, out, far), c(placeOut), c(0))
 	return wide(spirv.OpBitwiseOr, memory, wide(spirv.OpBitwiseOr, wide(spirv.OpBitwiseAnd, sum, c(placeOff)), flag))
+}
+
+// anyBuffer is one of an array of buffers, by an index that is known when the program
+// runs: a pointer to nothing where there is no such buffer.
+func (l *lowerer) anyBuffer(in *spirv.Inst, p pointer) pointer {
+	i := l.index32(in.Arg(1), l.scalar(in.Arg(1)))
+	number := l.convert(spirv.OpUConvert, l.spv(spirv.OpIAdd, false, i, l.f.word(uint32(1+p.v.binding))), 32, 64)
+	place := l.spv(spirv.OpIMul, true, number, l.f.constant(1<<56, true))
+	is := l.spv(spirv.OpULessThan, false, i, l.f.word(uint32(p.v.buffers)))
+	elem := l.m.Def(p.v.typ).Arg(0)
+	return pointer{v: &variable{class: classBuffer, typ: elem, binding: -1}, typ: elem,
+		base: l.spv(spirv.OpSelect, true, is, place, l.f.constant(0, true))}
 }
 
 // step64 is OpPtrAccessChain: a step from an element to another, forward or back, and

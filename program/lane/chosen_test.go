@@ -217,3 +217,48 @@ func TestPointerSteps(t *testing.T) {
 		require.Equal(t, outcome.Trap{Kind: outcome.OutOfBounds, Binding: c.binding, Offset: c.off}, trap)
 	}
 }
+
+// TestIndexedBuffers: the buffer of an array of them by an index that the run tells,
+// and that lanes may differ in.
+func TestIndexedBuffers(t *testing.T) {
+	b := spirvtest.New()
+	b.Capability(spirv.CapabilityStorageBufferArrayDynamicIndexing, spirv.CapabilityShaderNonUniform, spirv.CapabilityStorageBufferArrayNonUniformIndexing)
+	b.Extension("SPV_EXT_descriptor_indexing")
+	u := b.Uint(32)
+	x := b.Buffer(0, u, 4)
+	y := b.BufferOf(1, b.Array(b.Block([]uint32{0}, b.RuntimeArray(u, 4)), b.U32(3), 0))
+	index := b.Input(u, spirv.BuiltInLocalInvocationIndex)
+	main := b.Func(b.Void())
+	me := b.Load(u, index)
+	which := b.Load(u, b.Access(spirv.StorageClassStorageBuffer, u, x, b.U32(0), me))
+	at := b.Access(spirv.StorageClassStorageBuffer, u, y, which, b.U32(0), me)
+	b.Decorate(at, spirv.DecorationNonUniform)
+	b.Store(at, b.Op(spirv.OpIAdd, u, b.Load(u, at), b.Op(spirv.OpIAdd, u, me, b.U32(1))))
+	b.Return()
+	b.End()
+	b.Compute(main, "main", 4, 1, 1)
+
+	p, err := verify.Admit(b.Bytes(), verify.DefaultLimits())
+	require.NoError(t, err)
+	require.Equal(t, program.Read, p.Info.Bindings[0].Access)
+	for _, any := range p.Info.Bindings[1:] {
+		require.Equal(t, program.ReadWrite, any.Access)
+	}
+	k, err := lane.Compile(p, lane.Options{})
+	require.NoError(t, err)
+	run := func(which ...uint32) ([][]byte, outcome.Trap) {
+		l := &lane.Launch{Grid: program.Dim3{X: 1, Y: 1, Z: 1}, Bindings: [][]byte{lane.Words(which...), make([]byte, 16), make([]byte, 12), make([]byte, 16)}}
+		require.NoError(t, difference(p, lane.Options{}, l))
+		return l.Bindings, k.NewWorker().Run(l, 0, 1, nil).Trap
+	}
+
+	got, trap := run(2, 0, 1, 2)
+	require.Equal(t, outcome.Trap{}, trap)
+	require.Equal(t, [][]byte{lane.Words(0, 2, 0, 0), lane.Words(0, 0, 3), lane.Words(1, 0, 0, 4)}, got[1:])
+	_, trap = run(2, 0, 1, 1)
+	require.Equal(t, outcome.Trap{Kind: outcome.OutOfBounds, Binding: 2, Offset: 12, Lane: 3}, trap)
+	for _, none := range []uint32{3, 1<<32 - 1, 1<<32 - 2} {
+		_, trap = run(2, none, 1, 2)
+		require.Equal(t, outcome.Trap{Kind: outcome.OutOfBounds, Binding: outcome.NoBinding, Lane: 1}, trap)
+	}
+}

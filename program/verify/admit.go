@@ -84,6 +84,7 @@ type verifier struct {
 
 	// Pointers that are chosen when the program runs.
 	flows  []edge
+	opened []opened
 	reach  []reach     // by id; nil if there are no flows
 	chosen *spirv.Inst // the first instruction by which one is
 

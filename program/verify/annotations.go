@@ -34,6 +34,7 @@ var decorations = map[spirv.Decoration]uint8{
 	spirv.DecorationDescriptorSet:    onID,
 	spirv.DecorationNoSignedWrap:     onID,
 	spirv.DecorationNoUnsignedWrap:   onID,
+	spirv.DecorationNonUniform:       onID,
 	spirv.DecorationUserSemantic:     onID | onMember,
 	spirv.DecorationUserTypeGOOGLE:   onID | onMember,
 }

@@ -188,18 +188,18 @@ func (v *verifier) isBufferArray(variable spirv.ID, t *typ) bool {
 	return x.typ.class == spirv.StorageClassStorageBuffer || x.typ.class == spirv.StorageClassUniform
 }
 
-// whichBuffer is the index of an access chain into an array of buffers. It is a
-// constant: the capabilities for others are not in the profile.
-func (v *verifier) whichBuffer(in *spirv.Inst, t *typ) (uint64, *program.Refusal) {
+// whichBuffer is the index of an access chain into an array of buffers; ok is false if
+// only the launch or the run tells it.
+func (v *verifier) whichBuffer(in *spirv.Inst, t *typ) (n uint64, ok bool, r *program.Refusal) {
 	if a := v.arg(in, 1); !a.isScalar(kInt) {
-		return 0, v.badOperand(in, 1, "an integer")
+		return 0, false, v.badOperand(in, 1, "an integer")
 	}
 	c := v.constant(in.Arg(1))
 	switch {
 	case c == nil || c.form != scalarForm || c.deps&(depBlock|depShared) != 0:
-		return 0, v.refuse(CodeBinding, in, "the index of a buffer in an array of them is no constant")
+		return 0, false, nil
 	case c.bits >= uint64(t.n):
-		return 0, v.refuse(CodeChain, in, "there is no buffer %d in an array of %d", c.bits, t.n)
+		return 0, false, v.refuse(CodeChain, in, "there is no buffer %d in an array of %d", c.bits, t.n)
 	}
-	return c.bits, nil
+	return c.bits, true, nil
 }

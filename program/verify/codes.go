@@ -119,7 +119,7 @@ var Codes = map[Code]string{
 	CodePointer:     "a pointer from something other than a variable, a parameter, an access chain or a copy of one",
 	CodeScope:       "a scope or group operation outside the profile",
 	CodeMemory:      "memory operands or function control outside the profile",
-	CodeBinding:     "a buffer without a number below the limit, or an array of buffers that is not indexed by constants",
+	CodeBinding:     "a buffer without a number below the limit, or an array of buffers without a length, or as a whole",
 	CodeInline:      "a second block of push constants, or one above the limit",
 	CodeBlock:       "a workgroup of no lanes or above the limit",
 	CodeSpecID:      "something that depends on a constant of the launch, and may not",

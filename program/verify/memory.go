@@ -201,14 +201,16 @@ func accessChain(v *verifier, in *spirv.Inst, t *typ) *program.Refusal {
 func (v *verifier) chain(in *spirv.Inst, t, p *typ, first int) *program.Refusal {
 	base := v.info(in.Arg(0))
 	flags, member := base.flags&(noWrite|noRead|inMatrix), base.member
-	e := p.elem
+	e, open := p.elem, false // open: into a buffer that the run tells
 	for i := first; i < len(in.Args); i++ {
 		if i == 1 && e.kind == kArray && member == 0 && v.isBufferArray(base.root, e) {
-			n, r := v.whichBuffer(in, e)
+			n, known, r := v.whichBuffer(in, e)
 			if r != nil {
 				return r
 			}
-			member, e = uint8(1+n), e.elem
+			if open, e = !known, e.elem; known {
+				member = uint8(1 + n)
+			}
 			continue
 		}
 
@@ -245,6 +247,10 @@ func (v *verifier) chain(in *spirv.Inst, t, p *typ, first int) *program.Refusal 
 	}
 
 	v.cur.root, v.cur.rootFlags, v.cur.member = base.root, flags, member
+	if open {
+		v.opensBuffer(in, base)
+		v.cur.root = 0 // resultOf makes it a root
+	}
 	return nil
 }
 

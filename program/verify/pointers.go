@@ -20,6 +20,25 @@ type reach struct {
 	flags   uint8  // noWrite, noRead: by the members on some way there
 }
 
+// opened is a pointer into one of an array of buffers, by an index that the run tells.
+type opened struct {
+	id spirv.ID
+	reach
+}
+
+// opensBuffer records a chain from an array of buffers into any of them. The capabilities
+// for such an index are not asked for: glslang leaves them out.
+func (v *verifier) opensBuffer(in *spirv.Inst, array *idInfo) {
+	if v.chosen == nil {
+		v.chosen = in
+	}
+	r := reach{flags: array.flags & (noWrite | noRead)}
+	for b := range bufferCount(v.info(array.root).typ.elem) {
+		r.buffers |= 1 << (int(v.info(array.root).num) + b)
+	}
+	v.opened = append(v.opened, opened{in.Result, r})
+}
+
 // through is an access by a pointer that is chosen when the program runs.
 type through struct {
 	in      *spirv.Inst
@@ -115,11 +134,14 @@ func (v *verifier) reachOf(pointer spirv.ID) reach {
 // does through them. A flow is followed as often as its source grows: at most once for
 // each binding and flag.
 func (v *verifier) pointers() *program.Refusal {
-	if len(v.flows) == 0 {
+	if len(v.flows) == 0 && len(v.opened) == 0 {
 		return nil
 	}
 
 	v.reach = make([]reach, len(v.ids))
+	for _, o := range v.opened {
+		v.reach[o.id] = o.reach
+	}
 	next := make([]int32, len(v.flows)) // of a list of flows from one root: 1 + an index
 	head := make([]int32, len(v.ids))
 	rootOf := func(id spirv.ID) spirv.ID {

@@ -81,6 +81,15 @@ var pointerCases = []refused{
 			b.Store(b.Op(spirv.OpSelect, b.Pointer(storageBuffer, b.Uint(32)), b.BoolConst(true), first(), second()), b.U32(1))
 		})
 	}},
+	{verify.CodeAccess, spirv.OpStore, 0, "NonWritable", func(b *builder) {
+		b.Capability(spirv.CapabilityStorageBufferArrayDynamicIndexing)
+		v, _ := buffers(b, 2)
+		b.Decorate(v, spirv.DecorationNonWritable)
+		kernel(b, func() {
+			i := b.Load(b.Uint(32), b.Local(b.Uint(32)))
+			b.Store(b.Access(storageBuffer, b.Uint(32), v, i, b.U32(0)), b.U32(1))
+		})
+	}},
 	{verify.CodeLayout, spirv.OpPtrAccessChain, 0, "no ArrayStride", func(b *builder) {
 		variablePointers(b, spirv.CapabilityVariablePointersStorageBuffer)
 		_, first := u32s(b, 0)

@@ -322,13 +322,6 @@ var outsideCases = []refused{
 		v, t := buffers(b, 2)
 		kernel(b, func() { b.Load(t, v) })
 	}},
-	{verify.CodeBinding, spirv.OpAccessChain, 0, "no constant", func(b *builder) {
-		v, _ := buffers(b, 2)
-		kernel(b, func() {
-			n := b.Local(b.Uint(32))
-			b.Access(spirv.StorageClassStorageBuffer, b.Uint(32), v, b.Load(b.Uint(32), n), b.U32(0))
-		})
-	}},
 	{verify.CodeChain, spirv.OpAccessChain, 0, "no buffer 2", func(b *builder) {
 		v, _ := buffers(b, 2)
 		kernel(b, func() { b.Access(spirv.StorageClassStorageBuffer, b.Uint(32), v, b.U32(2), b.U32(0)) })

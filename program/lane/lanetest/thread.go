@@ -206,7 +206,11 @@ func (t *thread) step() {
 		}
 		path := slices.Clone(p.path)
 		first := 1
-		if len(p.variable.buffers) > 0 {
+		if n := len(p.variable.buffers); n > 0 {
+			if t.index(in.Arg(1)) >= uint64(n) {
+				t.set(in, value{})
+				break
+			}
 			p = &pointer{variable: p.variable.buffers[t.value(in.Arg(1)).bits]}
 			first = 2
 		}
