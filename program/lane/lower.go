@@ -393,28 +393,3 @@ func (l *lowerer) pointer(id spirv.ID) pointer {
 	fail(l.src, "SPV-2901", "%s is not a pointer that the lane engine can follow", l.m.Name(id))
 	return pointer{}
 }
-
-// known is a pointer of this function, or a variable.
-func (l *lowerer) known(id spirv.ID) (pointer, bool) {
-	if l.fr != nil {
-		if p, ok := l.fr.ptrs[id]; ok {
-			return p, true
-		}
-	}
-	if v := l.vars[id]; v != nil {
-		return pointer{v: v, typ: v.typ}, true
-	}
-	return pointer{}, false
-}
-
-// setResult keeps the value of an instruction: where a pointer leads, if it is one.
-func (l *lowerer) setResult(in *spirv.Inst, v []val) {
-	if t := l.typ(in.Type); t.kind == typePointer {
-		if len(v) != 1 {
-			fail(in, "SPV-2901", "a choice of pointers to storage class %v", t.storage)
-		}
-		l.fr.ptrs[in.Result] = l.chosen(t, v[0])
-		return
-	}
-	l.fr.vals[in.Result] = v
-}

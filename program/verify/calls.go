@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"fmt"
 	"math/bits"
 
 	"capgpu/program"
@@ -254,4 +255,24 @@ func (v *verifier) sharedMemory() *program.Refusal {
 	}
 
 	return nil
+}
+
+// calledFrom adds to a refusal inside a function that the entry point may call where
+// that is called: the clause of the Abstract Device Machine calls such a function a
+// portable procedure, and its use E-GPU-4017.
+func (v *verifier) calledFrom(callee *spirv.Function, r *program.Refusal) {
+	for _, f := range v.m.Functions {
+		for _, b := range f.Blocks {
+			for i := range b.Insts {
+				if in := &b.Insts[i]; in.Op == spirv.OpFunctionCall && in.Arg(0) == callee.ID() {
+					r.Message += fmt.Sprintf(" (E-GPU-4017: %s is called at byte %d", v.m.Name(callee.ID()), in.Off)
+					if s := v.m.Source(in.Line); s != "" {
+						r.Message += ", " + s
+					}
+					r.Message += ")"
+					return
+				}
+			}
+		}
+	}
 }

@@ -286,3 +286,19 @@ var flowCases = []refused{
 		})
 	}},
 }
+
+// copies is a kernel that copies between shared variables, with memory operands.
+func copies(b *builder, version uint32, operands ...any) {
+	vulkanModel(b, version)
+	x, y := b.Shared(b.Uint(32)), b.Shared(b.Uint(32))
+	kernel(b, func() { b.Do(spirv.OpCopyMemory, append([]any{x, y}, operands...)...) })
+}
+
+// vulkanModel is a module of a version from 1.5 on with the memory model Vulkan.
+func vulkanModel(b *builder, version uint32) {
+	b.Version = version
+	if version >= 0x10500 {
+		b.Capability(spirv.CapabilityVulkanMemoryModel)
+		b.Model(spirv.AddressingModelLogical, spirv.MemoryModelVulkan)
+	}
+}

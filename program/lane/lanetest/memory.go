@@ -155,24 +155,6 @@ func (m *machine) place(p *pointer) (t *typ, off uint64, in rows, ok bool) {
 	return t, off, in, ok
 }
 
-// same reports whether two pointers lead to one place.
-func (m *machine) same(p, q *pointer) bool {
-	if p == nil || q == nil {
-		return p == q
-	}
-	_, a, _, _ := m.place(p)
-	_, b, _, _ := m.place(q)
-	return a == b && (p.variable == q.variable || p.variable.binding == q.variable.binding && p.variable.binding != outcome.NoBinding)
-}
-
-// stride is the distance of two elements that a pointer of a type may step between.
-func (m *machine) stride(t *typ) uint64 {
-	if d, ok := m.module.Decoration(t.id, spirv.DecorationArrayStride); ok && t.class != spirv.StorageClassWorkgroup {
-		return uint64(d.Args[2])
-	}
-	return up(t.elem.size(), t.elem.align())
-}
-
 // leaf calls visit for the numbers of a type in memory, in order.
 func (m *machine) leaf(t *typ, off uint64, shared bool, in rows, visit func(t *typ, off uint64)) {
 	if t.number() {

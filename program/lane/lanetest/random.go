@@ -224,26 +224,6 @@ func Random(t *Tape) *Case {
 	return c
 }
 
-func (g *generator) capabilities() {
-	g.Capability(spirv.CapabilityGroupNonUniform, spirv.CapabilityGroupNonUniformVote, spirv.CapabilityGroupNonUniformArithmetic,
-		spirv.CapabilityGroupNonUniformBallot, spirv.CapabilityGroupNonUniformShuffle, spirv.CapabilityGroupNonUniformShuffleRelative,
-		spirv.CapabilityGroupNonUniformClustered, spirv.CapabilityGroupNonUniformQuad,
-		spirv.CapabilityAtomicFloat32AddEXT)
-	g.Extension("SPV_EXT_shader_atomic_float_add")
-	if g.long {
-		g.Capability(spirv.CapabilityInt64, spirv.CapabilityFloat64, spirv.CapabilityInt64Atomics)
-	}
-	if g.dots {
-		g.Capability(spirv.CapabilityDotProduct, spirv.CapabilityDotProductInputAll, spirv.CapabilityDotProductInput4x8BitPacked)
-		g.Extension("SPV_KHR_integer_dot_product")
-	}
-	if g.small {
-		g.Capability(spirv.CapabilityInt8, spirv.CapabilityInt16, spirv.CapabilityFloat16,
-			spirv.CapabilityStorageBuffer16BitAccess, spirv.CapabilityStorageBuffer8BitAccess)
-		g.Extension("SPV_KHR_8bit_storage")
-	}
-}
-
 // declare writes the declarations outside functions.
 func (g *generator) declare() {
 	g.capabilities()

@@ -181,22 +181,7 @@ func (t *thread) step() {
 		t.set(in, value{bits: truth(same == (in.Op == spirv.OpPtrEqual))})
 
 	case spirv.OpPtrAccessChain:
-		p := t.value(in.Arg(0)).ptr
-		if p == nil {
-			t.set(in, value{})
-			break
-		}
-		q := &pointer{variable: p.variable, path: slices.Clone(p.path), shift: p.shift, shifted: true}
-		of := m.typ(m.module.Def(in.Arg(1)).Type)
-		element := signed(t.value(in.Arg(1)).bits, of.width)
-		if of.width < 32 && !of.signed {
-			element = int64(t.value(in.Arg(1)).bits)
-		}
-		q.shift += uint64(element) * m.stride(m.typ(m.module.Def(in.Arg(0)).Type))
-		for i := 2; i < len(in.Args); i++ {
-			q.path = append(q.path, t.index(in.Arg(i)))
-		}
-		t.set(in, value{ptr: q})
+		t.set(in, t.stepped(in))
 
 	case spirv.OpAccessChain, spirv.OpInBoundsAccessChain:
 		p := t.value(in.Arg(0)).ptr
