@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"capgpu/gpu/backend"
 	"capgpu/gpu/handles"
+	"capgpu/gpu/heap"
 	"capgpu/gpuerr"
 	"capgpu/internal/revoke"
 	"capgpu/ledger"
@@ -158,6 +160,10 @@ func (s *Session) RecordList(from Handle, off uint64, entries, argBytes uint32) 
 		l.release()
 		return 0, err
 	}
+	if err := l.ready(); err != nil {
+		l.release()
+		return 0, err
+	}
 	l.charge.Commit()
 	l.forget(true, false)
 	if l.node, err = s.node.NewChild("list", revoke.Ops{Quiesce: l.quiesce, Release: l.release}); err != nil {
@@ -170,6 +176,24 @@ func (s *Session) RecordList(from Handle, off uint64, entries, argBytes uint32) 
 	}
 	s.audit("list.record", "list=%#x entries=%d launches=%d", uint64(l.h), entries, l.launched[entries])
 	return l.h, nil
+}
+
+// ready has the backend make what the list needs. The session is charged for that time.
+func (l *list) ready() error {
+	s := l.session
+	recorder := s.dev.reactor.traits.recorder
+	if recorder == nil {
+		return nil
+	}
+
+	if err := s.account.CanSpend(ledger.DeviceTime); err != nil {
+		return err
+	}
+	ctx, stop := heap.WhileOpen(context.Background(), s.node.Done())
+	defer stop()
+	began := time.Now()
+	defer func() { s.spendTime(time.Since(began)) }()
+	return recorder.Ready(ctx, &s.context, l.jobs)
 }
 
 // record resolves every entry as if it were submitted now.

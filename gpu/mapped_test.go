@@ -25,6 +25,9 @@ type mapper struct {
 	lists  map[uint64]bool
 	bad    []string
 	fails  error // of the next Unmap
+	// What Ready was asked for, and answers.
+	readied int
+	unready error
 }
 
 func newMapper(t *testing.T) *mapper {
@@ -54,6 +57,13 @@ func (m *mapper) Unmap(_ *backend.Context, d ddf.DMABuffer) error {
 	}
 	delete(m.memory, d)
 	return nil
+}
+
+func (m *mapper) Ready(_ context.Context, c *backend.Context, entries []backend.Job) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.readied += len(entries)
+	return m.unready
 }
 
 func (m *mapper) Forget(list uint64) {
@@ -153,7 +163,14 @@ func TestRecordings(t *testing.T) {
 		rec.fill(b, 0, 4096, 1)
 		return rec.record(t, s)
 	}
+	m.unready = gpuerr.New(gpuerr.IO, "a program was not compiled")
+	var none recorder
+	none.fill(b, 0, 4096, 1)
+	_, err := none.try(t, s)
+	require.ErrorIs(t, err, gpuerr.IO)
+	m.unready, m.readied = nil, 0
 	first, second := fills(), fills()
+	require.Equal(t, 2, m.readied)
 	for range 2 {
 		for _, list := range []Handle{first, second} {
 			q.replay(list)

@@ -12,6 +12,7 @@ import (
 	"capgpu/gpu/backend/engine/host"
 	"capgpu/gpu/backend/engine/host/lanedevice"
 	"capgpu/internal/cmdline"
+	"capgpu/internal/sandbox"
 )
 
 const usage = `gpu-engine-lane - an engine process of capgpu that needs no GPU
@@ -69,7 +70,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 	}
 
 	options := lanedevice.Options{LocalBytes: *local, Subgroup: *subgroup, Fault: lanedevice.Fault(*fault), FaultAt: *at}
-	err = host.Main(*link, *control, func() (host.Device, error) { return lanedevice.New(options), nil })
+	err = host.Main(*link, *control, func() (host.Device, error) { return lanedevice.New(options), nil },
+		func(host.Device) error { return sandbox.Seal(sandbox.Sealed{}) })
 	if err != nil {
 		fmt.Fprintln(stderr, "gpu-engine-lane:", err)
 		return 1

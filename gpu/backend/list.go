@@ -1,5 +1,7 @@
 package backend
 
+import "context"
+
 // A list is one job (OpList) that stands for many: the device runs the entries of
 // Job.List in order, each as if it had been submitted by itself, and begins none
 // after one that was not ok. The job ends as the last one that it began.
@@ -24,6 +26,11 @@ const MaxListEntries = 1024
 
 // Recorder is a Backend that keeps something of a recorded list between its jobs.
 type Recorder interface {
+	// Ready makes what the launches of a recording need, such as compiled programs, before its
+	// first job comes: then no deadline counts that time. It may take long, and ends soon when
+	// ctx does; after an error the recording is not made. Memory that the entries name may be
+	// gone meanwhile, and a program may be released.
+	Ready(ctx context.Context, c *Context, entries []Job) error
 	// Forget says that no job of a recording is outstanding, and none will be. It comes before
 	// anything that the list names is unmapped or released, and waits for nothing.
 	Forget(recording uint64)

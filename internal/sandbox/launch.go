@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"runtime"
 
 	"golang.org/x/sys/unix"
 )
@@ -82,5 +83,18 @@ func Seal(s Sealed) error {
 		return errors.New("there is no table of system calls for this architecture")
 	}
 	settle()
-	return install(assemble(auditArch, s.calls(unix.Getpid()), 0))
+	filter := assemble(auditArch, s.calls(unix.Getpid()), 0)
+	err := install(filter)
+	if !errors.Is(err, unix.EACCES) {
+		return err
+	}
+
+	// It was started without the launcher: nothing has seen to it that no program that it
+	// starts gets privileges.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("give up new privileges: %w", err)
+	}
+	return install(filter)
 }

@@ -66,7 +66,7 @@ func TestDescribe(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(stdout), &about))
 	require.Positive(t, about.LocalBytes)
 
-	stdout, stderr, status = command(t, d, "--describe", "--device", "0000:ff:00.0")
+	stdout, stderr, status = command(t, d, "--describe", "--address", "0000:ff:00.0")
 	require.Equal(t, 1, status)
 	require.Empty(t, stdout)
 	require.Contains(t, stderr, "no Vulkan device has the PCI address 0000:ff:00.0")

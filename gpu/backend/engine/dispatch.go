@@ -135,19 +135,51 @@ func (b *Backend) prepare(j *job) (*proc, error) {
 		}
 	}
 	for _, v := range j.plan.variants {
-		if err := b.compile(p, v, j); err != nil {
+		if err := b.compile(p, v, j.plan); err != nil {
 			return p, err
 		}
 	}
 	return p, b.record(p, j.rec)
 }
 
+// Ready implements backend.Recorder: the engine compiles all programs of the recording.
+func (b *Backend) Ready(ctx context.Context, c *backend.Context, entries []backend.Job) error {
+	all := &plan{}
+	b.mu.Lock()
+	for i := range entries {
+		e := &entries[i]
+		if code, ok := e.Program.(*code); ok && e.Op == backend.OpLaunch && code.of == b && b.startsLocked(e).Kind == outcome.Pending {
+			if v := b.variantLocked(code, shape{e.Block, e.Shared}); !slices.Contains(all.variants, v) {
+				all.variants = append(all.variants, v)
+			}
+		}
+	}
+	b.mu.Unlock()
+	if len(all.variants) == 0 {
+		return nil
+	}
+
+	p, err := b.proc(ctx, groupOf(c))
+	if err != nil {
+		return err
+	}
+	for _, v := range all.variants {
+		if ctx.Err() != nil {
+			return gpuerr.New(gpuerr.Busy, "the programs were not compiled in time: %v", ctx.Err())
+		}
+		if err := b.compile(p, v, all); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // compile has an engine compile a program, if it has not.
-func (b *Backend) compile(p *proc, v *variant, j *job) error {
+func (b *Backend) compile(p *proc, v *variant, next *plan) error {
 	b.mu.Lock()
 	has := p.compiled[v]
 	if !has && len(p.compiled) >= maxPipelines {
-		b.spareLocked(p, j)
+		b.spareLocked(p, next)
 	}
 	b.mu.Unlock()
 	if has {
@@ -172,11 +204,11 @@ func (b *Backend) compile(p *proc, v *variant, j *job) error {
 // many workgroups.
 const maxPipelines = 512
 
-// spareLocked gives pipelines back that neither a list nor a job needs.
+// spareLocked gives pipelines back that no list, no job and not the next plan need.
 //
 // +checklocks:b.mu
-func (b *Backend) spareLocked(p *proc, j *job) {
-	plans := []*plan{j.plan}
+func (b *Backend) spareLocked(p *proc, next *plan) {
+	plans := []*plan{next}
 	for r := range p.recorded {
 		plans = append(plans, r.plan)
 	}

@@ -147,7 +147,7 @@ func (b *Backend) startsLocked(job *backend.Job) outcome.Outcome {
 			}
 		}
 		if !within(job.Grid, b.device.MaxGrid) || !b.takesBlock(job.Block) ||
-			job.Program.(*code).verified.Info.SharedBytes+job.Shared > b.info.Limits.MaxSharedBytes {
+			job.Program.(*code).verified.Info.SharedFor(job.Block)+uint64(job.Shared) > uint64(b.info.Limits.MaxSharedBytes) {
 			return tooMuch
 		}
 	}

@@ -200,7 +200,7 @@ func (b *Backend) variantLocked(c *code, s shape) *variant {
 func (v *variant) pipeline() *wire.Pipeline {
 	p, i, s := v.code.verified, v.code.instrumented, v.shape
 	w := &wire.Pipeline{
-		Module: i.Module, Entry: p.Info.Entry, Bindings: i.Binding, PushBytes: i.EntryOff + 4, Block: s.block, SharedBytes: p.Info.SharedBytes + s.shared,
+		Module: i.Module, Entry: p.Info.Entry, Bindings: i.Binding, PushBytes: i.EntryOff + 4, Block: s.block, SharedBytes: uint32(p.Info.SharedFor(s.block)) + s.shared,
 	}
 
 	set := func(id spirv.ID, value uint64) {

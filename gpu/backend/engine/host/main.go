@@ -15,13 +15,19 @@ import (
 // control socket to the device-manager (package control). It tests it again when the manager
 // asks, until the core's first order is on the link: then it serves the core, to the end.
 //
+// Between the self-test and that word it calls seal, which gives up what only opening a device
+// takes (sandbox.Seal).
+//
 // link and controlFD are SOCK_SEQPACKET sockets, and stay the caller's. An error is also told to
 // the manager where that may still listen.
-func Main(link, controlFD int, open func() (Device, error)) error {
+func Main(link, controlFD int, open func() (Device, error), seal func(Device) error) error {
 	m := &manager{fd: controlFD}
 	dev, err := open()
 	if err == nil {
 		err = SelfTest(dev)
+	}
+	if err == nil {
+		err = seal(dev)
 	}
 	if err != nil {
 		return m.failed(err)

@@ -218,9 +218,10 @@ func TestControl(t *testing.T) {
 	require.NoError(t, err)
 	ctl, theirControl, err := shm.Socketpair()
 	require.NoError(t, err)
-	done := make(chan error, 1)
+	done, sealed := make(chan error, 1), make(chan struct{}, 1)
 	go func() {
-		done <- host.Main(theirLink, theirControl, func() (host.Device, error) { return lanedevice.New(lanedevice.Options{}), nil })
+		done <- host.Main(theirLink, theirControl, func() (host.Device, error) { return lanedevice.New(lanedevice.Options{}), nil },
+			func(host.Device) error { sealed <- struct{}{}; return nil })
 	}()
 
 	in := wire.NewReceiver(control.MaxBytes)
@@ -232,6 +233,7 @@ func TestControl(t *testing.T) {
 		return m
 	}
 	require.NotNil(t, hear().Ready)
+	require.Len(t, sealed, 1, "before it says that it is ready")
 	for n := range uint64(2) {
 		require.NoError(t, wire.Send(ctl, control.ToEngine{Test: &n}.Bytes(), -1, 0))
 		require.Equal(t, n, *hear().Tested)
@@ -248,7 +250,7 @@ func TestSelfTestFails(t *testing.T) {
 	ctl, theirControl, err := shm.Socketpair()
 	require.NoError(t, err)
 	d := lanedevice.New(lanedevice.Options{Fault: lanedevice.BadSlot, FaultAt: 2})
-	require.ErrorContains(t, host.Main(-1, theirControl, func() (host.Device, error) { return d, nil }), "self-test")
+	require.ErrorContains(t, host.Main(-1, theirControl, func() (host.Device, error) { return d, nil }, nil), "self-test")
 	b, _, err := wire.NewReceiver(control.MaxBytes).Receive(ctl, 0)
 	require.NoError(t, err)
 	m, err := control.ParseFromEngine(b)
