@@ -20,14 +20,13 @@ type mapper struct {
 	backend.Backend
 	full bool // there is no place for a group
 
-	mu     sync.Mutex
-	memory map[ddf.DMABuffer]uint32 // by group
-	lists  map[uint64]bool
-	bad    []string
-	fails  error // of the next Unmap
-	// What Ready was asked for, and answers.
-	readied int
-	unready error
+	mu      sync.Mutex
+	memory  map[ddf.DMABuffer]uint32 // by group
+	lists   map[uint64]bool
+	bad     []string
+	fails   error // of the next Unmap
+	readied int   // entries that Ready was asked for
+	unready error // its answer
 }
 
 func newMapper(t *testing.T) *mapper {

@@ -72,7 +72,9 @@ func run(args []string, stdout, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 
-	if err := driver.Run(ctx, driver.Options{Open: open, Log: slog.New(slog.NewTextHandler(stderr, nil))}); err != nil {
+	log := slog.New(slog.NewTextHandler(stderr, nil))
+	opened := func(g ddf.GrantSet) (backend.Backend, error) { return open(g, log) }
+	if err := driver.Run(ctx, driver.Options{Open: opened, Log: log}); err != nil {
 		fmt.Fprintln(stderr, "gpu-service:", err)
 		return 1
 	}
@@ -81,8 +83,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 }
 
 // openEngines is the backend of functions with engine processes.
-func openEngines(g ddf.GrantSet) (backend.Backend, error) {
-	b, err := engine.New(context.Background(), engine.Options{Engines: g.Engines, MemoryBytes: g.DMALimit()})
+func openEngines(g ddf.GrantSet, log *slog.Logger) (backend.Backend, error) {
+	b, err := engine.New(context.Background(), engine.Options{Engines: g.Engines, MemoryBytes: g.DMALimit(), Log: log})
 	if err != nil {
 		return nil, err // not a nil *engine.Backend in an interface
 	}
@@ -91,10 +93,10 @@ func openEngines(g ddf.GrantSet) (backend.Backend, error) {
 
 // open picks the backend of the granted function. Engines are granted only for functions that
 // a driver of the kernel keeps, and for devices in software.
-func open(g ddf.GrantSet) (backend.Backend, error) {
+func open(g ddf.GrantSet, log *slog.Logger) (backend.Backend, error) {
 	d := g.Device
 	if g.Engines != nil {
-		return openEngines(g)
+		return openEngines(g, log)
 	}
 	if d.Fake {
 		return nil, gpuerr.New(gpuerr.NoDevice, "%s is the fake function; its driver is gpu-mock", d.Name)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"log/slog"
 	"os/exec"
 	"strings"
 	"testing"
@@ -26,10 +27,10 @@ func TestByHand(t *testing.T) {
 }
 
 func TestOpenRefuses(t *testing.T) {
-	_, err := open(ddf.GrantSet{Device: ddf.DeviceInfo{Name: "mock0", Fake: true}})
+	_, err := open(ddf.GrantSet{Device: ddf.DeviceInfo{Name: "mock0", Fake: true}}, slog.New(slog.DiscardHandler))
 	require.ErrorIs(t, err, gpuerr.NoDevice)
 	require.ErrorContains(t, err, "gpu-mock")
-	_, err = open(ddf.GrantSet{Device: ddf.DeviceInfo{PCIAddress: "0000:00:01.0", VendorID: 0x10de, DeviceID: 0x2330}})
+	_, err = open(ddf.GrantSet{Device: ddf.DeviceInfo{PCIAddress: "0000:00:01.0", VendorID: 0x10de, DeviceID: 0x2330}}, slog.New(slog.DiscardHandler))
 	require.ErrorIs(t, err, gpuerr.NoDevice)
 	require.ErrorContains(t, err, "10de:2330")
 	require.ErrorContains(t, err, "--driver")
@@ -39,7 +40,7 @@ func TestOpenRefuses(t *testing.T) {
 type granted struct{ ddf.Engines }
 
 func TestOpenOfEngines(t *testing.T) {
-	_, err := open(ddf.GrantSet{Device: ddf.DeviceInfo{Name: "vulkan0"}, Engines: granted{}})
+	_, err := open(ddf.GrantSet{Device: ddf.DeviceInfo{Name: "vulkan0"}, Engines: granted{}}, slog.New(slog.DiscardHandler))
 	require.ErrorIs(t, err, gpuerr.Unimplemented)
 	require.ErrorContains(t, err, "vulkan0 is a function with engine processes")
 }
@@ -48,12 +49,12 @@ func TestOpensEdu(t *testing.T) {
 	require.Contains(t, usage, "1234:11e8")
 	m, err := edutest.New(edutest.Options{})
 	require.NoError(t, err)
-	b, err := open(m.Grants())
+	b, err := open(m.Grants(), slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	require.Equal(t, []string{"edu.factorial"}, b.Programs())
 	require.NoError(t, b.Close())
 	require.NoError(t, m.Close())
-	_, err = open(m.Grants()) // the grants were revoked
+	_, err = open(m.Grants(), slog.New(slog.DiscardHandler)) // the grants were revoked
 	require.ErrorIs(t, err, gpuerr.Revoked)
 }
 

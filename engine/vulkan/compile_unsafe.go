@@ -29,6 +29,10 @@ func (d *Device) Compile(p *wire.Pipeline) (host.Pipeline, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := c.warm(); err != nil {
+		_ = c.Free()
+		return nil, d.failed("compile a program", 0, err)
+	}
 	return c, nil
 }
 

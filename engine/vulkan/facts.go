@@ -13,6 +13,7 @@ type facts struct {
 	wire.Device
 	api        uint32
 	discrete   bool
+	software   bool // it computes on the host's processor
 	extensions map[string]bool
 	hostAlign  uint64  // of imported memory
 	family     int     // of the queue; -1: none has compute

@@ -146,24 +146,8 @@ func (d *Device) openClearing() (err error) {
 
 // zero makes a block zero, and returns when it is.
 func (d *Device) zero(b *block) error {
-	c := d.clear.commands
-	if err := d.begin(c); err != nil {
+	return d.once(d.clearing, func(commands uintptr) error {
+		_, err := d.Call("vkCmdFillBuffer", commands, uintptr(b.buffer), 0, uintptr(b.bytes), 0)
 		return err
-	}
-	if _, err := d.Call("vkCmdFillBuffer", c, uintptr(b.buffer), 0, uintptr(b.bytes), 0); err != nil {
-		return err
-	}
-	if err := d.Do("vkEndCommandBuffer", c); err != nil {
-		return err
-	}
-
-	si := vk.SubmitInfo{Head: vk.Head{SType: vk.TypeSubmitInfo}, Commands: 1, Command: unsafe.Pointer(&c)}
-	if err := d.Do("vkQueueSubmit", d.clearing, 1, uintptr(unsafe.Pointer(&si)), uintptr(d.clear.fence)); err != nil {
-		return err
-	}
-	const forever = vk.WholeSize
-	if err := d.Do("vkWaitForFences", d.Dev, 1, uintptr(unsafe.Pointer(&d.clear.fence)), 1, forever); err != nil {
-		return err
-	}
-	return d.Do("vkResetFences", d.Dev, 1, uintptr(unsafe.Pointer(&d.clear.fence)))
+	})
 }

@@ -136,6 +136,7 @@ func (d *Device) ask(p uintptr, f *facts) error {
 		f.PCIAddress = fmt.Sprintf("%04x:%02x:%02x.%x", bus.Domain, bus.Bus, bus.Device, bus.Function)
 	}
 	f.discrete = u32(vk.PropType) == vk.DeviceTypeDiscrete || u32(vk.PropType) == vk.DeviceTypeVirtual
+	f.software = u32(vk.PropType) == vk.DeviceTypeCPU
 	f.hostAlign = external.Alignment
 	f.period = float64(math.Float32frombits(u32(vk.PropTimestampPeriod)))
 
