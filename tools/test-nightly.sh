@@ -37,7 +37,7 @@ stage "lint" tools/lint.sh
 stage "unit tests with the race detector" with_race
 stage "the rest, and full sizes, without it, at length" longer
 stage "bench, with a browser" bench
-stage "engine" engine -skip '^TestDevice$'
+stage "engine" engine -skip '^(TestDevice|TestBackend)$'
 stage "a WebAssembly guest" wasm
 stage "other engines" campaign oracle
 stage "virtual machines, and what they have to notice" guests

@@ -9,6 +9,6 @@ section "build" build
 section "unit tests with the race detector" with_race
 section "the rest, and full sizes, without it" without_race
 section "bench" bench -skip '^TestPage$'
-section "engine" engine -skip '^TestDevice$'
+section "engine" engine -skip '^(TestDevice|TestBackend)$'
 section "virtual machines" guests -skip '^(TestSmokeGuestFailsWhenItShould|TestHardwareGuestFailsWhenItShould|TestHardwareBench)$'
 echo "all tests passed in $SECONDS s; \"make test-nightly\" runs those that take longer"

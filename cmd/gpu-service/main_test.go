@@ -10,7 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"capgpu/ddf"
+	"capgpu/ddf/fake"
 	"capgpu/gpu/backend/edu/edutest"
+	"capgpu/gpu/backend/engine/enginetest"
 	"capgpu/gpuerr"
 )
 
@@ -36,13 +38,18 @@ func TestOpenRefuses(t *testing.T) {
 	require.ErrorContains(t, err, "--driver")
 }
 
-// granted has engines.
-type granted struct{ ddf.Engines }
-
-func TestOpenOfEngines(t *testing.T) {
-	_, err := open(ddf.GrantSet{Device: ddf.DeviceInfo{Name: "vulkan0"}, Engines: granted{}}, slog.New(slog.DiscardHandler))
-	require.ErrorIs(t, err, gpuerr.Unimplemented)
-	require.ErrorContains(t, err, "vulkan0 is a function with engine processes")
+// A function with engine processes is driven through them, whatever it is.
+func TestOpensEngines(t *testing.T) {
+	engines := enginetest.Start(t, 2, nil)
+	pool, err := fake.New(fake.Options{})
+	require.NoError(t, err)
+	grants := pool.Grants()
+	grants.Device, grants.Engines = ddf.DeviceInfo{Name: "lane0"}, engines
+	b, err := open(grants, slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	require.Contains(t, b.Programs(), "vecadd_f32")
+	require.NoError(t, b.Close())
+	require.NoError(t, pool.Close())
 }
 
 func TestOpensEdu(t *testing.T) {
@@ -58,12 +65,13 @@ func TestOpensEdu(t *testing.T) {
 	require.ErrorIs(t, err, gpuerr.Revoked)
 }
 
-// Nobody can make a hardware driver run code that it does not link.
+// Nobody can make a hardware driver run code that it does not link: programs run in engine
+// processes.
 func TestHoldsNoEngine(t *testing.T) {
 	out, err := exec.Command("go", "list", "-deps", ".").Output()
 	require.NoError(t, err)
 	for _, pkg := range strings.Fields(string(out)) {
-		for _, other := range []string{"program/spirv", "program/verify", "program/lane", "program/native", "program/library", "gpu/backend/mock", "ddf/fake"} {
+		for _, other := range []string{"program/lane", "program/native", "gpu/backend/mock", "ddf/fake"} {
 			require.False(t, pkg == "capgpu/"+other || strings.HasPrefix(pkg, "capgpu/"+other+"/"), "it links %s", pkg)
 		}
 	}

@@ -28,7 +28,7 @@ var layers = [][]string{
 	{"ring", "ddf", "program"},
 	{"audit", "ddf/fake", "ddf/vfio", "ddf/ddfrpc", "ddf/ddftest", "control", "gpu/backend"},
 	{"client", "gpu/backend/mock", "gpu/backend/edu", "gpu/gputest/backendtest"},
-	{"gpu"},
+	{"gpu", "gpu/backend/engine/enginetest"},
 	{"driver/session", "gate/encode"},
 	{"accel"},
 	{"gate", "manager", "model", "driver", "conformance"},

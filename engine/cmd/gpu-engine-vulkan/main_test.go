@@ -30,10 +30,34 @@ func command(t *testing.T, d vk.Driver, args ...string) (stdout, stderr string, 
 	c := exec.Command(self, args...)
 	var out, errs bytes.Buffer
 	c.Stdout, c.Stderr = &out, &errs
-	c.Env = append(os.Environ(), "CAPGPU_ENGINE_MAIN=1", "VK_DRIVER_FILES="+d.ICD, "VK_ICD_FILENAMES="+d.ICD, "VK_LOADER_LAYERS_DISABLE=*",
-		"MESA_SHADER_CACHE_DISABLE=true", "LP_NUM_THREADS=0", "LD_LIBRARY_PATH="+d.Libraries)
+	c.Env = os.Environ()
+	for _, pair := range environment(d) {
+		c.Env = append(c.Env, pair[0]+"="+pair[1])
+	}
 	_ = c.Run() // the status says it
 	return out.String(), errs.String(), c.ProcessState.ExitCode()
+}
+
+// environment has a process of the test's binary be the command, on a driver.
+func environment(d vk.Driver) [][2]string {
+	return [][2]string{
+		{"CAPGPU_ENGINE_MAIN", "1"}, {"VK_DRIVER_FILES", d.ICD}, {"VK_ICD_FILENAMES", d.ICD}, {"VK_LOADER_LAYERS_DISABLE", "*"},
+		{"MESA_SHADER_CACHE_DISABLE", "true"}, {"LP_NUM_THREADS", "0"}, {"LD_LIBRARY_PATH", d.Libraries},
+	}
+}
+
+// lavapipe is the driver that the tests have.
+func lavapipe(t *testing.T) vk.Driver {
+	t.Helper()
+	root := os.Getenv("CAPGPU_LAVAPIPE")
+	if root == "" {
+		root = filepath.Join("..", "..", "..", ".cache", "lavapipe")
+	}
+	d, err := vk.Unpacked(root)
+	if err != nil {
+		t.Skipf("SKIPPED: %v; \"make oracle\" unpacks one", err)
+	}
+	return d
 }
 
 func TestCommandLine(t *testing.T) {
@@ -45,14 +69,7 @@ func TestCommandLine(t *testing.T) {
 }
 
 func TestDescribe(t *testing.T) {
-	root := os.Getenv("CAPGPU_LAVAPIPE")
-	if root == "" {
-		root = filepath.Join("..", "..", "..", ".cache", "lavapipe")
-	}
-	d, err := vk.Unpacked(root)
-	if err != nil {
-		t.Skipf("SKIPPED: %v; \"make oracle\" unpacks one", err)
-	}
+	d := lavapipe(t)
 	stdout, stderr, status := command(t, d, "--describe")
 	require.Equal(t, 0, status, stderr)
 	var about wire.Device

@@ -61,11 +61,11 @@ func BenchmarkJob(b *testing.B) {
 	b.Run("process", func(b *testing.B) {
 		for name, n := range map[string]int{"single": 1, "list": 64} {
 			b.Run(name, func(b *testing.B) {
-				m := newMapping(b, enginetest.Start(b, 2, nil), engine.Options{})
+				m := enginetest.NewMapping(b, enginetest.Start(b, 2, nil), engine.Options{})
 				done := make(ended, 1)
 				require.NoError(b, m.Start(done))
 				defer m.Close()
-				span := m.alloc(b, 4096)
+				span := m.Alloc(b, 4096)
 				job := &backend.Job{Op: backend.OpFill, Spans: []backend.Span{span}}
 				if n > 1 {
 					job = &backend.Job{Op: backend.OpList, Recording: 1}

@@ -22,7 +22,7 @@ func TestFaults(t *testing.T) {
 			if fault == lanedevice.Stuck {
 				at, bound = "--at=2", 300*time.Millisecond
 			}
-			m := newMapping(t, enginetest.Start(t, 4, func(n int) []string {
+			m := enginetest.NewMapping(t, enginetest.Start(t, 4, func(n int) []string {
 				if n != 1 {
 					return nil
 				}
@@ -34,7 +34,7 @@ func TestFaults(t *testing.T) {
 
 			p, err := m.Builtin("fill_u32")
 			require.NoError(t, err)
-			s := m.alloc(t, 4096)
+			s := m.Alloc(t, 4096)
 			job := func(id backend.JobID, c *backend.Context) *backend.Job {
 				return &backend.Job{
 					ID: id, Op: backend.OpLaunch, Program: p, Spans: []backend.Span{s}, Inline: []byte{1, 2, 3, 4}, Context: c,
@@ -66,7 +66,7 @@ func TestFaults(t *testing.T) {
 // imported again by the next; one that has memory of its own does not.
 func TestPlaces(t *testing.T) {
 	engines := enginetest.Start(t, 2, enginetest.Flags(enginetest.Local(1<<20)))
-	m := newMapping(t, engines, engine.Options{})
+	m := enginetest.NewMapping(t, engines, engine.Options{})
 	e := newEnds(t)
 	require.NoError(t, m.Start(e))
 	defer func() { require.NoError(t, m.Close()) }()
@@ -78,7 +78,7 @@ func TestPlaces(t *testing.T) {
 		require.NoError(t, m.Submit(&backend.Job{ID: id, Op: backend.OpFill, Spans: []backend.Span{s}, Pattern: pattern, Context: c}))
 		require.Equal(t, outcome.Success, e.of(id))
 	}
-	s := m.alloc(t, 4096)
+	s := m.Alloc(t, 4096)
 	var groups [3]*backend.Context
 	for n := range 6 {
 		g := n % 3

@@ -94,7 +94,7 @@ func (e *ends) once() {
 // scene is a backend on scripted engines. The engine with number 1 is of group 1 and plays; all
 // others are honest.
 type scene struct {
-	*mapping
+	*enginetest.Mapping
 	ends *ends
 	s    *enginetest.Scripted
 	mem  backend.Span
@@ -110,14 +110,14 @@ func newScene(t testing.TB, runs func(o *wire.Order, entries []wire.Entry) [][]b
 		}
 		return runs(o, entries)
 	}
-	x.mapping = newMapping(t, x.s, engine.Options{AnswerBound: patience})
+	x.Mapping = enginetest.NewMapping(t, x.s, engine.Options{AnswerBound: patience})
 	require.NoError(t, x.Start(x.ends))
 	t.Cleanup(func() {
 		require.NoError(t, x.Close())
 		x.ends.once()
 		x.s.Over(t)
 	})
-	x.mem = x.alloc(t, 4096)
+	x.mem = x.Alloc(t, 4096)
 	return x
 }
 
@@ -270,7 +270,7 @@ func TestKillFails(t *testing.T) {
 	require.ErrorIs(t, x.Submit(x.job(c, nil)), gpuerr.DeviceLost)
 	require.ErrorIs(t, x.Reset(context()), gpuerr.DeviceLost)
 	require.Empty(t, x.ends.all)
-	x.stuck = true
+	x.Stuck = true
 }
 
 // FuzzAnswers: whatever an engine sends, each job ends once, an ok is told only of a run that
@@ -328,11 +328,11 @@ func TestBacklog(t *testing.T) {
 	var wg sync.WaitGroup
 	var begun sync.WaitGroup
 	for range maps {
-		s := x.alloc(t, 4096)
+		s := x.Alloc(t, 4096)
 		begun.Add(1)
 		wg.Go(func() {
 			begun.Done()
-			if err := x.ensure(c, s); err != nil {
+			if err := x.Ensure(c, s); err != nil {
 				t.Error(err)
 			}
 		})

@@ -25,11 +25,11 @@ func TestKills(t *testing.T) {
 	if os.Getenv("CAPGPU_LONG") != "" {
 		kills = 200
 	}
-	m := newMapping(t, enginetest.Start(t, 8, nil), engine.Options{})
+	m := enginetest.NewMapping(t, enginetest.Start(t, 8, nil), engine.Options{})
 	e := newEnds(t)
 	require.NoError(t, m.Start(e))
 	defer func() { require.NoError(t, m.Close()) }()
-	engines := m.engines
+	engines := m.Engines
 
 	p, err := m.Builtin("copy")
 	require.NoError(t, err)
@@ -60,7 +60,7 @@ func TestKills(t *testing.T) {
 	var wg sync.WaitGroup
 	over := make(chan struct{})
 	for group := uint32(2); group <= 3; group++ {
-		src, dst := m.alloc(t, 4096), m.alloc(t, 4096)
+		src, dst := m.Alloc(t, 4096), m.Alloc(t, 4096)
 		wg.Go(func() {
 			for n := 0; ; n++ {
 				select {
@@ -75,7 +75,7 @@ func TestKills(t *testing.T) {
 		})
 	}
 
-	src, dst := m.alloc(t, 4096), m.alloc(t, 4096)
+	src, dst := m.Alloc(t, 4096), m.Alloc(t, 4096)
 	r := rand.New(rand.NewPCG(1, 2))
 	for n, killed := 0, 0; killed < kills; n++ {
 		how := work(&backend.Context{Group: 1}, src, dst, n, func() {

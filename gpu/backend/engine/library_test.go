@@ -25,14 +25,14 @@ func TestLibrary(t *testing.T) {
 	if os.Getenv("CAPGPU_LONG") != "" {
 		cases = 8
 	}
-	m := newMapping(t, enginetest.Start(t, 2, nil), engine.Options{})
+	m := enginetest.NewMapping(t, enginetest.Start(t, 2, nil), engine.Options{})
 	e := newEnds(t)
 	require.NoError(t, m.Start(e))
 	defer func() { require.NoError(t, m.Close()) }()
 	require.Equal(t, library.Names(), m.Programs())
 
 	const room = 64 << 20
-	memory := m.alloc(t, room)
+	memory := m.Alloc(t, room)
 	id := backend.JobID(0)
 	for _, name := range library.Names() {
 		p, err := m.Builtin(name)
