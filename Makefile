@@ -5,7 +5,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help deps build install test test-nightly test-hardware lint generate kernels conformance run-gpu-mock run-gpu-edu fuzz fuzz-short fuzz-firewall mutate \
+.PHONY: help deps build install test test-nightly test-hardware lint generate kernels conformance run-gpu-mock run-gpu-edu run-gpu-vulkan fuzz fuzz-short fuzz-firewall mutate \
 	bench bench-docs bench-kernels bench-hw attack crash-campaign kill-campaign sim soak oracle clean
 
 COMMANDS := device-manager gpu-service gpu-mock gpu-gate gpuctl gpu-engine-launch model-server
@@ -64,6 +64,10 @@ conformance: ## Run the 15 behaviours on the mock, on one with memory of its own
 run-gpu-mock: ## Boot the service in a virtual machine and watch it prove itself | BREAK=vecadd|driver|model|leak|manager|panic|hang|silent: see it fail
 	@tools/install-deps.sh vm
 	@$(GO) run ./qemu/cmd/smoke $(if $(BREAK),-break=$(BREAK))
+
+run-gpu-vulkan: build ## Serve a Vulkan device, Mesa's lavapipe if no other is named, and watch it: tenants, hangs, kills | VULKAN_ICD=FILE NODES=… ADDRESS=…: another; MODEL=FILE TEXT=FILE: a language model
+	@tools/install-deps.sh oracle
+	@tools/run-gpu-vulkan.sh
 
 run-gpu-edu: ## Boot it on two edu functions behind an IOMMU in a virtual machine and watch it: tenants, a hostile driver, kills, removal | BREAK=bit|bystander|scrub|policy|unplug|leak: see it fail; KILLS=100, SEED=N
 	@tools/install-deps.sh vm

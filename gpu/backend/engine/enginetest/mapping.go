@@ -23,7 +23,14 @@ type Mapping struct {
 
 	mu     sync.Mutex
 	memory []ddf.DMABuffer
-	mapped map[mapKey]*backend.Context
+	mapped map[mapKey]*mapping
+}
+
+// mapping is memory that a group maps, or is mapping.
+type mapping struct {
+	context *backend.Context
+	mapped  chan struct{} // closed when it is
+	err     error         // once mapped is closed
 }
 
 type mapKey struct {
@@ -41,7 +48,7 @@ func NewMapping(t testing.TB, e ddf.Engines, o engine.Options) *Mapping {
 	b, err := engine.New(t.Context(), o)
 	require.NoError(t, err)
 	own, _ := e.(*Engines)
-	return &Mapping{Backend: b, Engines: own, pool: f.Grants().DMA, mapped: map[mapKey]*backend.Context{}}
+	return &Mapping{Backend: b, Engines: own, pool: f.Grants().DMA, mapped: map[mapKey]*mapping{}}
 }
 
 // Submit implements backend.Backend.
@@ -65,15 +72,23 @@ func (m *Mapping) Ensure(c *backend.Context, s backend.Span) error {
 	if c != nil {
 		own.Group = c.Group
 	}
-	d := m.claim(own, s)
+	d, first := m.claim(own, s)
 	if d == nil {
 		return nil
 	}
-	return m.Map(context.Background(), own, d)
+	if first != nil {
+		defer close(first.mapped)
+		first.err = m.Map(context.Background(), own, d)
+	}
+	at := m.mappingOf(own.Group, d)
+	if first == nil {
+		<-at.mapped // by another goroutine
+	}
+	return at.err
 }
 
-// claim is the memory of a span if its group has yet to map it.
-func (m *Mapping) claim(own *backend.Context, s backend.Span) ddf.DMABuffer {
+// claim is the memory of a span, and its mapping if the caller is to make that.
+func (m *Mapping) claim(own *backend.Context, s backend.Span) (d ddf.DMABuffer, first *mapping) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, d := range m.memory {
@@ -81,13 +96,19 @@ func (m *Mapping) claim(own *backend.Context, s backend.Span) ddf.DMABuffer {
 			continue
 		}
 		key := mapKey{own.Group, d.IOVA()}
-		if m.mapped[key] != nil {
-			return nil
+		if m.mapped[key] == nil {
+			first = &mapping{context: own, mapped: make(chan struct{})}
+			m.mapped[key] = first
 		}
-		m.mapped[key] = own
-		return d
+		return d, first
 	}
-	return nil
+	return nil, nil
+}
+
+func (m *Mapping) mappingOf(group uint32, d ddf.DMABuffer) *mapping {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.mapped[mapKey{group, d.IOVA()}]
 }
 
 // Alloc is memory until the test's cleanups.
@@ -101,9 +122,9 @@ func (m *Mapping) Alloc(t testing.TB, bytes int) backend.Span {
 	t.Cleanup(func() {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		for key, c := range m.mapped {
+		for key, x := range m.mapped {
 			if key.iova == d.IOVA() {
-				require.Equal(t, m.Stuck, m.Unmap(c, d) != nil)
+				require.Equal(t, m.Stuck, m.Unmap(x.context, d) != nil)
 				delete(m.mapped, key)
 			}
 		}
