@@ -10,16 +10,23 @@ import (
 	"capgpu/gpu/backend"
 	"capgpu/gpu/handles"
 	"capgpu/gpu/heap"
+	"capgpu/gpu/recording"
 	"capgpu/gpuerr"
 	"capgpu/internal/revoke"
 	"capgpu/ledger"
 	"capgpu/ring"
 )
 
+// Bounds of a recording. They are published (docs/wire.md).
+const (
+	MaxListEntries  = backend.MaxListEntries
+	MaxListArgBytes = 64 << 10
+)
+
 // list is launches, copies and fills that a session recorded once and replays often
 // (replay.go).
 //
-//	RecordList: bytes ─► charge, copy ─► record.go entry ─► check.go resolve ─► jobs
+//	RecordList: bytes ─► charge, copy ─► recording ─► check.go resolve ─► jobs
 //	a replay:   ring ─► replay.go resolveReplay (patches) ─► engine ─► backend.OpList
 //
 // It holds nothing of what is in it while no replay runs: a replay pins the list, and
@@ -123,7 +130,7 @@ func listBytes(entries, argBytes uint32) uint64 {
 	return bytes
 }
 
-// RecordList makes a list of a recording (record.go), which lies in a buffer of the
+// RecordList makes a list of a recording (package recording), which lies in a buffer of the
 // session: so many entries, then argBytes of arguments. It is copied out once. The
 // errors name the entry.
 func (s *Session) RecordList(from Handle, off uint64, entries, argBytes uint32) (Handle, error) {
@@ -154,7 +161,7 @@ func (s *Session) RecordList(from Handle, off uint64, entries, argBytes uint32) 
 	b, err := s.copyOut(from, off, uint64(entries)*ring.EntryBytes+uint64(argBytes))
 	if err == nil {
 		l.recording = b
-		err = l.record(newRecording(b, entries), int(entries))
+		err = l.record(recording.New(b, entries), int(entries))
 	}
 	if err != nil {
 		l.release()
@@ -197,14 +204,14 @@ func (l *list) ready() error {
 }
 
 // record resolves every entry as if it were submitted now.
-func (l *list) record(r *recording, entries int) error {
+func (l *list) record(r *recording.Recording, entries int) error {
 	l.jobs, l.parts = make([]backend.Job, entries), make([]part, entries)
 	l.launched = make([]uint32, entries+1)
 	q := &queue{session: l.session}
 	j := &job{queue: q}
 	var t ring.Taken
 	for i := range entries {
-		err := r.entry(i, &t)
+		err := r.Entry(i, &t)
 		if err == nil {
 			err = l.resolve(q, j, i, &t)
 		}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"capgpu/gpu/handles"
+	"capgpu/gpu/recording"
 	"capgpu/gpu/snapshot"
 	"capgpu/internal/revoke"
 	"capgpu/ledger"
@@ -139,7 +140,7 @@ func (im *restorer) list(s *Session, li *ListSnapshot) (err error) {
 		if uint64(len(li.Recorded)) != uint64(li.Entries)*ring.EntryBytes+uint64(li.ArgBytes) {
 			return snapshot.Malformed("a list of %d entries has %d bytes", li.Entries, len(li.Recorded))
 		}
-		if err := l.record(newRecording(li.Recorded, li.Entries), int(li.Entries)); err != nil {
+		if err := l.record(recording.New(li.Recorded, li.Entries), int(li.Entries)); err != nil {
 			return err
 		}
 		for range li.Frames {

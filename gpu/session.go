@@ -219,7 +219,7 @@ func (s *Session) beginMemory() {
 	s.context.Group = s.tenant.group
 	dma := s.dev.cfg.DMA
 	if m := s.dev.reactor.traits.mapper; m != nil {
-		dma = &mappedPool{dma, m, &s.context}
+		dma = &heap.Mapped{DMAPool: dma, Mapper: m, Context: &s.context}
 	}
 	s.heaps.Shared.Begin(dma, s.account, s.dev.log, s.node.Done())
 	if local := s.dev.reactor.traits.local; local != nil {

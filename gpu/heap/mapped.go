@@ -1,4 +1,4 @@
-package gpu
+package heap
 
 import (
 	"context"
@@ -8,20 +8,20 @@ import (
 	"capgpu/gpu/backend"
 )
 
-// mappedPool is memory that the backend is told of: a Mapper reaches no other.
-type mappedPool struct {
+// Mapped is a pool of memory that the backend is told of: a Mapper reaches no other.
+type Mapped struct {
 	ddf.DMAPool
-	mapper  backend.Mapper
-	context *backend.Context
+	Mapper  backend.Mapper
+	Context *backend.Context
 }
 
 // Alloc implements ddf.DMAPool.
-func (p *mappedPool) Alloc(ctx context.Context, bytes uint64) (ddf.DMABuffer, error) {
+func (p *Mapped) Alloc(ctx context.Context, bytes uint64) (ddf.DMABuffer, error) {
 	dma, err := p.DMAPool.Alloc(ctx, bytes)
 	if err != nil {
 		return nil, err
 	}
-	if err := p.mapper.Map(ctx, p.context, dma); err != nil {
+	if err := p.Mapper.Map(ctx, p.Context, dma); err != nil {
 		return nil, errors.Join(err, dma.Free())
 	}
 	return &mappedBuffer{DMABuffer: dma, of: p}, nil
@@ -30,14 +30,14 @@ func (p *mappedPool) Alloc(ctx context.Context, bytes uint64) (ddf.DMABuffer, er
 // mappedBuffer is memory that the backend reaches until it is freed.
 type mappedBuffer struct {
 	ddf.DMABuffer
-	of       *mappedPool
+	of       *Mapped
 	unmapped bool
 }
 
 // Free implements ddf.DMABuffer.
 func (b *mappedBuffer) Free() error {
 	if !b.unmapped {
-		if err := b.of.mapper.Unmap(b.of.context, b.DMABuffer); err != nil {
+		if err := b.of.Mapper.Unmap(b.of.Context, b.DMABuffer); err != nil {
 			return err
 		}
 		b.unmapped = true

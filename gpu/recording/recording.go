@@ -1,38 +1,31 @@
-package gpu
+// Package recording reads the bytes that a client makes a list of: entries as they lie in a
+// ring, 64 bytes each, then the area that their arguments lie in, as in the arena of a ring.
+// It looks at the bytes alone; gpu.Session.RecordList resolves them.
+package recording
 
 import (
 	"encoding/binary"
 
-	"capgpu/gpu/backend"
 	"capgpu/gpuerr"
 	"capgpu/ring"
 )
 
-// A recording is the bytes that a client makes a list of: entries as they lie in a
-// ring, 64 bytes each, then the area that their arguments lie in, as in the arena of a
-// ring. This file looks at the bytes alone; RecordList resolves them.
-
-// Bounds of a recording. They are published (docs/wire.md).
-const (
-	MaxListEntries  = backend.MaxListEntries
-	MaxListArgBytes = 64 << 10
-)
-
-type recording struct {
+// Recording is such bytes, which nobody else changes.
+type Recording struct {
 	entries, args []byte
 	left          uint64 // argument bytes that the entries to come may have
 }
 
-// newRecording splits the bytes of a recording of so many entries.
-func newRecording(b []byte, entries uint32) *recording {
+// New splits the bytes of a recording of so many entries. There are as many bytes at least.
+func New(b []byte, entries uint32) *Recording {
 	n := uint64(entries) * ring.EntryBytes
-	return &recording{entries: b[:n], args: b[n:], left: uint64(len(b)) - n}
+	return &Recording{entries: b[:n], args: b[n:], left: uint64(len(b)) - n}
 }
 
-// entry reads the i-th entry, with its arguments, into t, and uses t's memory again.
+// Entry reads the i-th entry, with its arguments, into t, and uses t's memory again.
 // Entries are read in order, once each: together they have no more arguments than there
 // are bytes for them, so that what is made of them is bounded by what was sent.
-func (r *recording) entry(i int, t *ring.Taken) error {
+func (r *Recording) Entry(i int, t *ring.Taken) error {
 	b := r.entries[i*ring.EntryBytes:]
 	t.Decode((*[ring.EntryBytes]byte)(b))
 	t.Args = t.Args[:0]
