@@ -12,6 +12,7 @@ cd "$(dirname "$0")/.."
 . tools/lavapipe.sh
 
 run=$(mktemp -d)
+chmod 0755 "$run" # engines are other users
 manager=
 server=
 cleanup() {
@@ -137,6 +138,7 @@ model() {
 }
 
 check "the device is ready" ready
+((failed == 0)) || exit 1
 alice devices
 check "a program of alice's is right" doubled alice
 check "and one of bob's, in an engine of its own" doubled bob
