@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -104,7 +105,7 @@ func (c *Cell) Check(pid int) (Enforced, error) {
 	}
 
 	if c.engine != nil {
-		look(Filesystem, checkEngineRoot(pid, c.engine.Root))
+		look(Filesystem, checkRoot(pid, c.engine.Root.tops()...))
 	} else {
 		look(Filesystem, checkRoot(pid))
 	}
@@ -181,15 +182,17 @@ func (c *Cell) checkCgroup(pid int) (string, error) {
 	return path, nil
 }
 
-// checkRoot looks at the root directory of a process.
-func checkRoot(pid int) error {
+// checkRoot looks at the root directory of a process, which has these entries at most.
+func checkRoot(pid int, given ...string) error {
 	root := fmt.Sprintf("/proc/%d/root/", pid)
 	entries, err := os.ReadDir(root)
 	if err != nil {
 		return err
 	}
-	if len(entries) > 0 {
-		return fmt.Errorf("its root directory has %d entries", len(entries))
+	for _, e := range entries {
+		if !slices.Contains(given, e.Name()) {
+			return fmt.Errorf("its root directory has %q, which it was not given", e.Name())
+		}
 	}
 
 	return readOnly(root)

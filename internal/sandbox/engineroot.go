@@ -193,19 +193,3 @@ func (t tree) attach() error {
 	}
 	return unix.MoveMount(t.fd, "", unix.AT_FDCWD, target, unix.MOVE_MOUNT_F_EMPTY_PATH)
 }
-
-// checkEngineRoot looks at the root directory of an engine.
-func checkEngineRoot(pid int, r Root) error {
-	root := fmt.Sprintf("/proc/%d/root/", pid)
-	entries, err := os.ReadDir(root)
-	if err != nil {
-		return err
-	}
-	tops := r.tops()
-	for _, e := range entries {
-		if !slices.Contains(tops, e.Name()) {
-			return fmt.Errorf("its root directory has %q, which it was not given", e.Name())
-		}
-	}
-	return readOnly(root)
-}

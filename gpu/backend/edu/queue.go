@@ -65,7 +65,7 @@ func (d *Device) begin() error {
 
 // Submit implements backend.Backend.
 func (d *Device) Submit(job *backend.Job) error {
-	if err := checkJob(job); err != nil {
+	if err := checkJob(job, &d.info.Limits); err != nil {
 		return err
 	}
 	d.mu.Lock()

@@ -209,14 +209,8 @@ func (b *Backend) checkJob(job *backend.Job) error {
 		return gpuerr.New(gpuerr.LaunchLimit, "job has %d spans; the device has %d bindings", len(job.Spans), b.info.Limits.MaxBindings)
 	}
 	switch job.Op {
-	case backend.OpCopy:
-		if len(job.Spans) != 2 || len(job.Spans[0].Host) != len(job.Spans[1].Host) {
-			return gpuerr.New(gpuerr.Invalid, "a copy has two spans of equal length")
-		}
-	case backend.OpFill:
-		if len(job.Spans) != 1 {
-			return gpuerr.New(gpuerr.Invalid, "a fill has one span, not %d", len(job.Spans))
-		}
+	case backend.OpCopy, backend.OpFill:
+		return backend.CheckMove(job)
 	case backend.OpLaunch:
 		return b.checkLaunch(job)
 	case backend.OpList:
@@ -224,7 +218,6 @@ func (b *Backend) checkJob(job *backend.Job) error {
 	default:
 		return gpuerr.New(gpuerr.Invalid, "op %d is not launch, copy, fill or list", job.Op)
 	}
-	return nil
 }
 
 func (b *Backend) checkList(job *backend.Job) error {
@@ -253,36 +246,5 @@ func (b *Backend) checkLaunch(job *backend.Job) error {
 	if !ok || c == nil || c.of != b {
 		return gpuerr.New(gpuerr.Invalid, "the program is not one of this device")
 	}
-	info, l := &c.verified.Info, &b.info.Limits
-	if len(job.Spans) != len(info.Bindings) {
-		return gpuerr.New(gpuerr.Invalid, "program %s has %d bindings, the job %d", info.Name, len(info.Bindings), len(job.Spans))
-	}
-	if uint64(len(job.Inline)) != uint64(info.InlineBytes) {
-		return gpuerr.New(gpuerr.Invalid, "program %s takes %d inline bytes, the job has %d", info.Name, info.InlineBytes, len(job.Inline))
-	}
-	if job.Shared > l.MaxSharedBytes {
-		return beyond("shared", uint64(job.Shared), uint64(l.MaxSharedBytes))
-	}
-	for _, n := range [...]uint32{job.Grid.X, job.Grid.Y, job.Grid.Z} {
-		if n == 0 || n > l.MaxGridDim {
-			return beyond("grid", uint64(n), uint64(l.MaxGridDim))
-		}
-	}
-	for _, n := range [...]uint32{job.Block.X, job.Block.Y, job.Block.Z} {
-		if n == 0 || n > l.MaxBlockDim {
-			return beyond("block", uint64(n), uint64(l.MaxBlockDim))
-		}
-	}
-	if !info.BlockFree && job.Block != info.Block {
-		return gpuerr.New(gpuerr.LaunchLimit, "program %s is made for workgroups of %v, not %v", info.Name, info.Block, job.Block)
-	}
-	if threads := job.Block.Count(); threads > uint64(l.MaxThreadsPerBlock) {
-		return beyond("threads per block", threads, uint64(l.MaxThreadsPerBlock))
-	}
-	return nil
-}
-
-// beyond is the refusal of a launch. Grid and block must not be 0 either.
-func beyond(what string, asked, limit uint64) error {
-	return &gpuerr.Error{Code: gpuerr.LaunchLimit, Asked: asked, Available: limit, Msg: what + " is outside the limits of the device"}
+	return backend.CheckLaunch(job, &c.verified.Info, &b.info.Limits)
 }
